@@ -1,0 +1,1 @@
+"""Slipstream's backend: launch, measure and explain SGLang. Never imports streamlit, never imports sglang."""

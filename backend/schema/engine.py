@@ -1,0 +1,184 @@
+"""Documents about engines: declared flags, a launch request, and the state of a launched engine."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from backend.schema.base import Document, Request
+
+FlagValue = str | int | float | bool | list[str] | None
+
+
+class Flag(Document):
+    """One command-line flag as the engine declares it. `choices_complete` is false when the list is a lower bound."""
+
+    flag: str
+    field: str
+    aliases: list[str] = []
+    type: Literal["int", "float", "str", "bool", "list"]
+    default: FlagValue = None
+    choices: list[str] | None = None
+    choices_complete: bool = True
+    help: str = ""
+    deprecated: bool = False
+    file: str | None = None
+    line: int | None = None
+
+
+class EnvSwitch(Document):
+    """One environment variable that the engine reads."""
+
+    name: str
+    type: str = "str"
+    default: FlagValue = None
+    help: str = ""
+    file: str | None = None
+    line: int | None = None
+
+
+class MtpArchitecture(Document):
+    """The draft class that a target architecture is redirected to."""
+
+    draft: str
+    file: str | None = None
+    line: int | None = None
+
+
+class Scan(Document):
+    """What an engine declares. The form is built from this and from nothing else, for every engine."""
+
+    version: str | None
+    style: str
+    root: str
+    flags: list[Flag]
+    env: list[EnvSwitch] = []
+    algorithms: list[str] = []
+    mtp_architectures: dict[str, MtpArchitecture] = {}
+
+    def flag(self, name: str) -> Flag | None:
+        """The flag with this exact spelling or alias (`--moe-runner-backend`), or None."""
+        return next((f for f in self.flags if name == f.flag or name in f.aliases), None)
+
+
+class EngineKind(StrEnum):
+    """Who serves. `attach` is a server somebody else started: measured, never restarted."""
+
+    REFERENCE = "reference"
+    SGLANG = "sglang"
+    ATTACH = "attach"
+
+
+class EngineState(StrEnum):
+    """Life of one engine. `backend.supervisor.state.transition` is the only way from one to another."""
+
+    REPLACING = "replacing"  # the engine it replaces is being stopped; nothing of this one runs yet
+    STARTING = "starting"  # the process runs and is not ready
+    READY = "ready"  # ready line seen and the smoke request answered
+    DEGRADED = "degraded"  # was ready; a descendant died or it no longer answers
+    STOPPING = "stopping"  # SIGTERM sent, waiting for processes, memory and port
+    STOPPED = "stopped"  # gone because somebody asked for it
+    FAILED = "failed"  # gone, or never ready, with `failure` set
+
+
+# A phase's name as `diagnose` and every document spell it; the first two belong to a restart, not to the log.
+PhaseName = Literal[
+    "stop", "wait_memory", "init", "load_target", "load_draft", "pools", "graphs", "warmup", "ready"
+]
+
+
+class Phase(Document):
+    """One phase of a launch. `seconds` is None while it runs; `line` is the 1-based log line that opened it."""
+
+    name: PhaseName
+    seconds: float | None = None
+    line: int | None = None
+    detail: str | None = None
+
+
+class Failure(Document):
+    """Why an engine is not there. `class` is one of the failure classes of the contract."""
+
+    failure_class: str = Field(alias="class")
+    cause: str
+    line: int | None = None
+    advice: str
+
+
+class LedgerItem(Document):
+    """Memory of one component in bytes, and where the number was read (log line, or endpoint when line is None)."""
+
+    bytes: int
+    line: int | None = None
+    device: str = "0"
+
+
+class LaunchRequest(Request):
+    """A configuration to launch: everything needed to do it again. Flags are argv words, never a shell string."""
+
+    model: str | None = None
+    kind: EngineKind | None = None
+    engine: str | None = None
+    python: str | None = None
+    host: str = "127.0.0.1"
+    port: int | None = Field(default=None, ge=1, le=65535)
+    gpus: list[str] = []
+    env: dict[str, str] = {}
+    flags: list[str] = []
+    replace: str | None = None
+    owner: str = "cli"
+
+
+class EngineStatus(Document):
+    """One engine, from request to its end. `argv` and `env` are what was really executed; secrets are redacted."""
+
+    id: str
+    state: EngineState
+    kind: EngineKind
+    url: str
+    pid: int | None = None
+    model: str
+    version: str | None = None
+    argv: list[str] = []
+    env: dict[str, str] = {}
+    config_hash: str = ""
+    request: LaunchRequest | None = None
+    since: str
+    started_at_utc: str
+    elapsed_s: float = 0.0
+    ready_seconds: float | None = None
+    phases: list[Phase] = []
+    effective: dict[str, object] = {}
+    ledger: dict[str, LedgerItem] = {}
+    warnings: list[str] = []
+    alarms: list[str] = []
+    failure: Failure | None = None
+    log: str | None = None
+    adopted: bool = False
+    serving_load: str | None = None
+
+
+class LaunchResult(Document):
+    """The document of `launch` when the engine is ready."""
+
+    id: str
+    url: str
+    pid: int | None
+    kind: EngineKind
+    version: str | None
+    argv: list[str]
+    env: dict[str, str]
+    effective: dict[str, object]
+    ready_seconds: float | None
+    phases: list[Phase]
+    warnings: list[str]
+    log: str | None
+
+
+class LogChunk(Document):
+    """Log lines from `cursor_start` on. `reset` says that the cursor asked for was no longer valid."""
+
+    lines: list[str]
+    first_line: int
+    cursor: int
+    reset: bool = False

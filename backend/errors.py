@@ -2,7 +2,7 @@
 
 SlipstreamError                 base: a message for a person, and the exit status of the CLI
 ├── UsageError                  our own command line or request is wrong (exit 2, HTTP 400)
-├── InputError                  the thing asked about is missing or unreadable: model path, prompt file, run (exit 1, HTTP 422)
+├── InputError                  the thing asked about is missing or unreadable: model path, prompt file, run (1, 422)
 ├── NotFoundError               an id that does not exist: engine, load, run (exit 1, HTTP 404)
 ├── ConflictError               the state forbids it now: port taken, a load is running (exit 1, HTTP 409)
 ├── AgentError                  the agent cannot be reached or refused the token (exit 1, HTTP 502)

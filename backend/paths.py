@@ -1,11 +1,11 @@
 """Where Slipstream keeps things: one state directory, `$SLIPSTREAM_HOME` or the platform's user-data folder.
 
-    agent.json       URL and token of the live agent (mode 0600)
-    slipstream.db    SQLite store
-    runs/ID/         Parquet samples and the spool of a run
-    logs/            one file per engine launch
-    engines/         one JSON per launched engine, for adoption after a crash of the agent
-    cache/           derived data that may be deleted at any time
+agent.json       URL and token of the live agent (mode 0600)
+slipstream.db    SQLite store
+runs/ID/         Parquet samples and the spool of a run
+logs/            one file per engine launch
+engines/         one JSON per launched engine, for adoption after a crash of the agent
+cache/           derived data that may be deleted at any time
 """
 
 import os

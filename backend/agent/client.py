@@ -169,8 +169,11 @@ class AgentClient:
 
 def _query(params: dict[str, object]) -> dict[str, str]:
     """Query parameters without the unset ones; booleans in lower case."""
-    return {key: str(value).lower() if isinstance(value, bool) else str(value)
-            for key, value in params.items() if value is not None}
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in params.items()
+        if value is not None
+    }
 
 
 def _refused(url: str, answer: httpx.Response) -> errors.SlipstreamError:

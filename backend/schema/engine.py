@@ -82,9 +82,7 @@ class EngineState(StrEnum):
 
 
 # A phase's name as `diagnose` and every document spell it; the first two belong to a restart, not to the log.
-PhaseName = Literal[
-    "stop", "wait_memory", "init", "load_target", "load_draft", "pools", "graphs", "warmup", "ready"
-]
+PhaseName = Literal["stop", "wait_memory", "init", "load_target", "load_draft", "pools", "graphs", "warmup", "ready"]
 
 
 class Phase(Document):

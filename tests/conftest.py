@@ -1,0 +1,45 @@
+"""What every test gets: an environment without this machine's settings, and a state directory of its own."""
+
+import importlib.metadata
+import os
+import platform
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# The versions that explain most differences between two machines.
+REPORTED = ("streamlit", "plotly", "torch", "starlette", "uvicorn", "pydantic", "pyarrow", "playwright")
+
+
+def pytest_report_header() -> str:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in REPORTED)
+    return f"slipstream: Python {platform.python_version()}, {versions}, {os.cpu_count()} cores"
+
+
+@pytest.fixture(autouse=True)
+def tmp_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The state directory of this test. Nothing of the person who runs the tests is read or written."""
+    for name in [name for name in os.environ if name.startswith("SLIPSTREAM_")]:
+        monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """A function that returns a loopback port nobody listens on; each call another one."""
+    given: set[int] = set()
+
+    def pick() -> int:
+        while True:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = int(probe.getsockname()[1])
+            if port not in given:
+                given.add(port)
+                return port
+
+    return pick

@@ -8,6 +8,8 @@ import argparse
 import enum
 import importlib
 import inspect
+import itertools
+import json
 import pkgutil
 import re
 import sys
@@ -57,15 +59,17 @@ def _own_classes(module: types.ModuleType) -> Iterator[type[BaseModel] | type[en
 
 
 def _model(model: type[BaseModel]) -> list[str]:
-    kind = " (refuses unknown keys)" if model.model_config.get("extra") == "forbid" else ""
+    about = _paragraph(model.__doc__)
+    if model.model_config.get("extra") == "forbid":
+        about += "\n\nA key that is not listed is refused."
     rows = [
         f"| `{field.alias or name}` | {_type(field.annotation)} | {_default(field)} |"
         for name, field in model.model_fields.items()
     ]
     return [
-        f"### {model.__name__}{kind}",
+        f"### {model.__name__}",
         "",
-        _paragraph(model.__doc__),
+        about,
         "",
         "| key | type | default |",
         "|---|---|---|",
@@ -104,11 +108,9 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True)
-    if value is None:
-        return "`null`"
     if isinstance(value, BaseModel):
-        return f"`{type(value).__name__}`'s own"
-    return f"`{value.value if isinstance(value, enum.Enum) else value!r}`"
+        return "its own defaults"
+    return f"`{json.dumps(value)}`"
 
 
 # ---- cli.md
@@ -172,12 +174,12 @@ def glossary_page() -> str:
 
 
 def _paragraph(text: str | None) -> str:
-    """A docstring without its indentation; line breaks inside a block of aligned lines stay as a code block."""
+    """A docstring without its indentation; lines that are aligned in columns become a code block."""
     blocks = []
-    for block in _dedent(text or "").split("\n\n"):
-        aligned = any("  " in line.strip() for line in block.splitlines())
-        blocks.append(f"```\n{block}\n```" if aligned else block)
-    return "\n\n".join(blocks)
+    for aligned, lines in itertools.groupby(_dedent(text or "").splitlines(), lambda line: "  " in line):
+        block = "\n".join(lines)
+        blocks.append(f"\n```\n{block}\n```\n" if aligned else block)
+    return "\n".join(blocks)
 
 
 def _dedent(text: str) -> str:

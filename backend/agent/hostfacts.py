@@ -1,0 +1,45 @@
+"""What a run's record says about the machine and the software that measured it."""
+
+import platform
+import socket
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from backend import __version__
+
+# Libraries whose version can change a measured number or a stored format.
+RECORDED_PACKAGES = ("httptools", "uvloop", "orjson", "pydantic", "pyarrow", "numpy", "torch", "tokenizers")
+
+
+def host_facts() -> dict[str, object]:
+    """Name, processor, memory and kernel of this machine."""
+    return {
+        "hostname": socket.gethostname(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": psutil.cpu_count(logical=True),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Slipstream, Python and the recorded packages that are installed here."""
+    found = {"slipstream": __version__, "python": platform.python_version()}
+    for name in RECORDED_PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str | None:
+    """The processor's name as the kernel prints it; None where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or None)

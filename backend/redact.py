@@ -20,7 +20,7 @@ _URL_USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)(?!\[redacted\]@)[^/\s@'\"]
 # `api_key='x'`, `"hf_token": "x"`, `PASSWORD=x`: a name, a separator, a value that is quoted or ends at a blank.
 _ASSIGNMENT = re.compile(r"""(?x) (?P<name> [A-Za-z][A-Za-z0-9_.-]* ) (?P<sep> ["']? \s* [=:] \s* )
                              (?P<value> "[^"\n]*" | '[^'\n]*' | [^\s,;)}\]"']+ )""")
-_OPTION = re.compile(r"(?P<name>--[A-Za-z][A-Za-z0-9_-]*)(?P<sep>\s+)(?P<value>[^\s-]\S*)")
+_OPTION = re.compile(r"(?<![\w-])(?P<name>--[A-Za-z][A-Za-z0-9_-]*)(?P<sep>\s+)(?P<value>[^\s-]\S*)")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _NOTHING = {"None", "null", "True", "False", "true", "false", "''", '""'}
 

@@ -29,3 +29,16 @@ NVML_RETRY_FIRST_S = 5.0
 NVML_RETRY_LONGEST_S = 60.0
 # Reading the PSS of an engine that maps hundreds of GB takes long; it may take this share of one core.
 PSS_MAX_SHARE = 0.005
+
+# ---- store
+
+# A second process that writes (an agent that is just ending) holds the write lock for milliseconds; a stuck disk longer.
+STORE_BUSY_TIMEOUT_S = 10.0
+# Closing drains the queue: a big run's samples take a second or two, a hung network disk must not hang the agent.
+STORE_CLOSE_TIMEOUT_S = 10.0
+# An engine log in an export: head and tail are kept up to this size; a 397B launch and hours of decode lines exceed it.
+EXPORT_LOG_MAX_BYTES = 8 << 20
+# An import is refused beyond these: an hour at 256 users is about 100 MiB unpacked; what is larger is no run of ours.
+IMPORT_MAX_BYTES = 512 << 20
+IMPORT_MAX_UNPACKED_BYTES = 1 << 30
+IMPORT_MAX_TABLE_BYTES = 1 << 30

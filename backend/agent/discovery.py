@@ -70,7 +70,7 @@ def agent_lock(paths: StatePaths) -> Iterator[IO[str]]:
 
 
 def _take(file: IO[str]) -> bool:
-    """Takes the lock. Somebody who merely looks (`agent_lives`) holds it for an instant, so one refusal is no answer."""
+    """Takes the lock. Whoever merely looks (`agent_lives`) holds it for an instant, so one refusal is no answer."""
     for _ in range(20):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,9 @@ def find_agent(paths: StatePaths, url: str | None = None) -> AgentClient:
         if token is None and known is not None and known.url == wanted.rstrip("/"):
             token = known.token
         if token is None:
-            raise AgentError(f"no token for the agent at {wanted}; set SLIPSTREAM_AGENT_TOKEN to the one in its agent.json")
+            raise AgentError(
+                f"no token for the agent at {wanted}; set SLIPSTREAM_AGENT_TOKEN to the one in its agent.json"
+            )
         return AgentClient(wanted, token)
     if known is None or not agent_lives(paths):
         raise AgentError(f"no agent runs for {paths.home}; start one with `python -m backend agent`")

@@ -58,7 +58,7 @@ async def describe_server(url: str, api_key: str | None) -> BenchEngine:
             info = (await http.get("/server_info")).raise_for_status().json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise EngineError(
-                f"no SGLang server answers at {url}/server_info ({type(error).__name__}); check the address and the API key"
+                f"no SGLang server answers at {url}/server_info ({type(error).__name__}); check address and API key"
             ) from error
     if not isinstance(info, dict):
         raise EngineError(f"{url}/server_info answered with something that is not an object; is it an SGLang server?")

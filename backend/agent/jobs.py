@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Coroutine
 
 from backend import thresholds
 from backend.agent.engines import choose_engine, describe_engine, describe_server
@@ -237,7 +237,9 @@ class Jobs:
         """The ledgers of all living engines, as components of device memory."""
         alive = [e for e in self.supervisor.engines() if e.state in ALIVE]
         return [
-            MemoryComponent(name=name, bytes=item.bytes, basis="engine" if item.line is None else f"log line {item.line}")
+            MemoryComponent(
+                name=name, bytes=item.bytes, basis="engine" if item.line is None else f"log line {item.line}"
+            )
             for engine in alive
             for name, item in engine.ledger.items()
         ]
@@ -252,11 +254,13 @@ class Jobs:
         for job in self._running():
             status = job.status()
             if status.engine_id == engine_id:
-                raise ConflictError(f"load test {status.id} runs on engine {engine_id}, which cannot be {what}; stop it first")
+                raise ConflictError(
+                    f"load test {status.id} runs on engine {engine_id}, which cannot be {what}; stop it first"
+                )
 
     def _with_load(self, engine: EngineStatus) -> EngineStatus:
-        serving: Iterable[str] = (j.status().id for j in self._running() if j.status().engine_id == engine.id)
-        return engine.model_copy(update={"serving_load": next(iter(serving), None)})
+        serving = (job.status().id for job in self._running() if job.status().engine_id == engine.id)
+        return engine.model_copy(update={"serving_load": next(serving, None)})
 
     def _forget_old_loads(self) -> None:
         ended = [key for key, job in self._loads.items() if job.status().state in ENDED_LOAD]
@@ -264,15 +268,12 @@ class Jobs:
             self._engine_of.pop(self._loads[key].status().run_id, None)
             del self._loads[key]
 
-    def _spawn(self, work: "asyncio.coroutines.Coroutine[None, None, None]") -> None:  # type: ignore[name-defined]
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended(task))
+        task.add_done_callback(self._ended)
 
-    def _ended(self, task: "asyncio.Task[None]") -> Callable[["asyncio.Task[None]"], None]:
-        def done(finished: "asyncio.Task[None]") -> None:
-            self._tasks.discard(finished)
-            if not finished.cancelled() and (error := finished.exception()) is not None:
-                log.error("a task of the agent failed", exc_info=error)
-
-        return done
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of the agent failed", exc_info=error)

@@ -241,7 +241,9 @@ async def _on_http_error(_: Request, error: Exception) -> Response:
 
 async def _on_defect(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    text = f"the agent failed on {request.method} {request.url.path} ({type(error).__name__}); its log has the traceback"
+    text = (
+        f"the agent failed on {request.method} {request.url.path} ({type(error).__name__}); its log has the traceback"
+    )
     return _answer(ErrorBody(error=text, kind="AgentError"), 500)
 
 

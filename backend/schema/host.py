@@ -45,11 +45,12 @@ class Doctor(Document):
 
 
 class MemoryComponent(Document):
-    """A part of a device's memory, and where the number comes from."""
+    """A part of a device's memory, and where the number comes from. `device` None: the first device of its sample."""
 
     name: str
     bytes: int
     basis: str
+    device: str | None = None
 
 
 class DeviceSample(Document):

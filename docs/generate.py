@@ -1,10 +1,11 @@
 """Writes the reference pages of this folder from the code that they describe.
 
-python -m docs.generate            writes documents.md, cli.md and glossary.md
+python -m docs.generate            writes documents.md, cli.md, glossary.md and the module list of architecture.md
 python -m docs.generate --check    writes nothing; exit 1 names the pages that are out of date
 """
 
 import argparse
+import ast
 import enum
 import importlib
 import inspect
@@ -27,6 +28,8 @@ from backend.metrics import METRICS
 
 HERE = Path(__file__).resolve().parent
 GENERATED = "<!-- Written by `python -m docs.generate`; edit the code instead. -->"
+MODULES_BEGIN = "<!-- modules: written by `python -m docs.generate` from the docstrings -->"
+MODULES_END = "<!-- end of modules -->"
 
 
 # ---- documents.md
@@ -170,6 +173,33 @@ def glossary_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# ---- architecture.md
+
+
+def architecture_page() -> str:
+    """The page as it is written by hand, with its list of modules made new from their docstrings."""
+    text = (HERE / "architecture.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(MODULES_BEGIN)
+    _, _, after = rest.partition(MODULES_END)
+    lines = [f"- `{path}` {_summary(HERE.parent / path)}" for path in _modules()]
+    return "\n".join([before + MODULES_BEGIN, *lines, MODULES_END + after])
+
+
+def _modules() -> list[str]:
+    root = HERE.parent
+    found = [root / "app.py", *(root / "backend").rglob("*.py"), *(root / "pages").rglob("*.py")]
+    documented = [p for p in found if p.name != "__init__.py" or ast.get_docstring(ast.parse(p.read_text("utf-8")))]
+    return sorted(p.relative_to(root).as_posix() for p in documented)
+
+
+def _summary(path: Path) -> str:
+    """The first sentence of a module's docstring."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    if not docstring:
+        raise SystemExit(f"{path} has no docstring; its first line says what the module is for")
+    return re.split(r"(?<=[.:;])\s", " ".join(docstring.split("\n\n")[0].split()))[0].rstrip(".:;")
+
+
 # ---- all pages
 
 
@@ -195,6 +225,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "documents.md": documents_page,
     "cli.md": cli_page,
     "glossary.md": glossary_page,
+    "architecture.md": architecture_page,
 }
 
 

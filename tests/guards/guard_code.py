@@ -101,7 +101,7 @@ def shell_or_code_execution(source: str) -> Iterator[str]:
 
 
 def broad_handlers(source: str) -> Iterator[tuple[int, str]]:
-    """Line and enclosing function of every handler that catches everything."""
+    """Line and enclosing function of every handler that catches everything and does not raise it again."""
     yield from _broad_handlers(ast.parse(source), "<module>")
 
 
@@ -110,7 +110,8 @@ def _broad_handlers(node: ast.AST, inside: str) -> Iterator[tuple[int, str]]:
         inside = node.name
     if isinstance(node, ast.ExceptHandler):
         caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-        if any(kind is None or _dotted(kind) in BROAD for kind in caught):
+        raises_again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+        if not raises_again and any(kind is None or _dotted(kind) in BROAD for kind in caught):
             yield node.lineno, inside
     for child in ast.iter_child_nodes(node):
         yield from _broad_handlers(child, inside)

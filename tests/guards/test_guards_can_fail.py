@@ -56,6 +56,7 @@ BAD_AND_FINE = [
         "try:\n    f()\nexcept (OSError, BaseException):\n    g()",
         "try:\n    f()\nexcept (OSError, KeyError):\n    g()",
     ),
+    (broad, "try:\n    f()\nexcept Exception:\n    raise E", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
     (broad, "try:\n    f()\nexcept:\n    g()", "with suppress(OSError):\n    f()"),
     (long, "a = 1\n" * 6, "a = 1\n" * 5),
     (long, "def f():\n    a = 1\n    a = 2\n    return a", "def f():\n    a = 1\n    return a"),

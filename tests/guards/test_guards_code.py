@@ -36,7 +36,9 @@ def test_only_the_reference_engine_imports_torch() -> None:
     assert complaints(files, lambda s: guard_code.imports_of(s, ["torch", "safetensors"])) == []
 
 
-@pytest.mark.parametrize("module", ["backend.agent", "backend.cli", "backend.reference.flags", "backend.load.worker"])
+@pytest.mark.parametrize(
+    "module", ["backend.agent.server", "backend.cli", "backend.reference.flags", "backend.load.worker"]
+)
 def test_importing_it_loads_neither_torch_nor_a_user_interface(module: str) -> None:
     heavy = ["torch", "streamlit", "plotly", "pandas", "sglang"]
     program = (

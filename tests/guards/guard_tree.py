@@ -15,8 +15,8 @@ UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 PIN = re.compile(r"^[A-Za-z0-9._\-\[\]]+==[0-9][A-Za-z0-9.+!]*$")
 THRESHOLD = re.compile(r"^([A-Z][A-Z0-9_]*)(?::\s*[^=]+)?\s*=\s")
 UNITS = (
-    "S MS US NS HZ BYTES KIB MIB GIB PCT RATIO COUNT LINES CHARS TOKENS REQUESTS LEVELS RUNS ROWS POINTS SAMPLES "
-    "LOGITS STEPS ENGINES PROCESSES CHUNKS DIGITS CORES ATTEMPTS NATS USERS LAYERS EVENTS FILES"
+    "S MS US NS HZ BYTES KIB MIB GIB PCT RATIO SHARE COUNT LINES CHARS TOKENS REQUESTS LEVELS RUNS ROWS POINTS "
+    "SAMPLES LOGITS STEPS ENGINES PROCESSES CHUNKS DIGITS CORES ATTEMPTS NATS USERS LAYERS EVENTS FILES"
 ).split()
 
 
@@ -71,15 +71,20 @@ def threshold_names(text: str) -> list[str]:
 
 
 def careless_thresholds(text: str) -> Iterator[str]:
-    """Thresholds without a unit at the end of their name, or without a comment that says where the value comes from."""
-    commented = _comment_lines(text)
+    """Thresholds without a unit at the end of their name, or without a comment that says where the value comes from.
+
+    One comment may stand above several lines that belong together; an empty line ends them.
+    """
+    covered = _comment_lines(text)
     for number, line in enumerate(text.splitlines(), 1):
         match = THRESHOLD.match(line)
         if match is None:
             continue
         if match[1].rsplit("_", 1)[-1] not in UNITS:
             yield f"{number}: {match[1]} does not end in a unit ({', '.join(UNITS)})"
-        if number not in commented and number - 1 not in commented:
+        if number - 1 in covered:
+            covered.add(number)
+        if number not in covered:
             yield f"{number}: {match[1]} has no comment with its reason, above it or beside it"
 
 

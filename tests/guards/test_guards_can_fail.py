@@ -69,6 +69,7 @@ BAD_AND_FINE = [
     (guard_tree.loose_requirements, "httpx", "-r requirements.txt\n\n# a comment"),
     (guard_tree.loose_requirements, "httpx==0.28.*", "nvidia-ml-py==13.615.71"),
     (guard_tree.careless_thresholds, "# reason\nGRACE = 3.0", "# reason\nGRACE_S = 3.0"),
+    (guard_tree.careless_thresholds, "# reason\n\nGRACE_S = 3.0", "# reason\nGRACE_S = 3.0\nSTOP_S = 4.0"),
     (guard_tree.careless_thresholds, "GRACE_S = 3.0", "GRACE_S: float = 3.0  # reason"),
 ]
 

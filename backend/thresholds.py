@@ -42,3 +42,92 @@ EXPORT_LOG_MAX_BYTES = 8 << 20
 IMPORT_MAX_BYTES = 512 << 20
 IMPORT_MAX_UNPACKED_BYTES = 1 << 30
 IMPORT_MAX_TABLE_BYTES = 1 << 30
+
+# ---- doctor
+
+# A run's samples take a few MB, an hour of decode lines tens; below the first a week of tests may not fit, below the
+# second the next one may not.
+DOCTOR_DISK_WARN_BYTES = 5 << 30
+DOCTOR_DISK_FAIL_BYTES = 512 << 20
+# Containers get 64 MiB of /dev/shm by default; NCCL and the engine's own rings want hundreds of MiB per GPU.
+DOCTOR_SHM_WARN_BYTES = 1 << 30
+# The load client opens one connection per user and allows 4096 users; double leaves room for all else.
+DOCTOR_NOFILE_WARN_COUNT = 8192
+
+# ---- load
+
+# A level without a count or a time: enough requests per slot for a steady part between filling and draining.
+LOAD_DEFAULT_PER_SLOT_REQUESTS = 4
+LOAD_DEFAULT_MIN_REQUESTS = 8
+# Live ticks twice a second: a chart with one point per second gets two of them, so a late one leaves no hole.
+LOAD_TICK_PERIOD_S = 0.5
+LOAD_POINT_PERIOD_S = 1.0
+# Timer of the client's own lateness: 50 samples per second give a p99 within two seconds.
+LOAD_LAG_PERIOD_MS = 20.0
+# A failed request frees its slot at once; without a pause a server that refuses all would be hammered.
+LOAD_FAILURE_PAUSE_S = 0.1
+# Connections that cannot be made for this long, without one success, end the test: the server is gone.
+LOAD_SERVER_GONE_S = 5.0
+# /flush_cache answers 400 while the server still works off cancelled requests: a second or two at most.
+LOAD_FLUSH_ATTEMPTS = 5
+LOAD_FLUSH_PAUSE_S = 0.5
+LOAD_FLUSH_TIMEOUT_S = 10.0
+# Bodies of refused requests are kept for the message; a traceback in JSON fits.
+LOAD_ERROR_BODY_MAX_BYTES = 16384
+LOAD_ERROR_MESSAGE_MAX_CHARS = 500
+# A worker that was told to stop closes its sockets within milliseconds; a loaded host takes longer.
+LOAD_STOP_TIMEOUT_S = 5.0
+# Prompts written into one spec: an hour at 256 users of 30 s answers; 64 MiB of text is far above any real set of them.
+LOAD_PROMPTS_MAX_COUNT = 30000
+LOAD_PROMPT_FILE_MAX_BYTES = 512 << 20
+
+# ---- supervisor
+
+# SGLang's own default port, and enough room above it for one engine per GPU of a host and its neighbours.
+FIRST_ENGINE_PORT = 30000
+LAST_ENGINE_PORT = 30999
+# A page asks for the log once a second; more lines than this are fetched in the next second.
+LOG_CHUNK_LINES = 2000
+# The line that lists all server arguments has about 20,000 characters; a screen shows a few hundred.
+LOG_LINE_SHOWN_CHARS = 2000
+# Progress bars and printed tensors reach 100 KB in one line; head and tail say all that is parsed.
+LOG_PARSED_LINE_BYTES = 1 << 16
+# One read of a log. A larger backlog is read in several turns, so that the agent answers in between.
+LOG_READ_BYTES = 1 << 20
+# An exception's message with a list of allowed values fits; a page of shapes does not help anybody.
+FAILURE_CAUSE_SHOWN_CHARS = 600
+# While starting, phases should appear at once; at rest one stat() of the log and one look at the children must stay
+# far below 1 % of a core.
+STARTING_POLL_S = 0.2
+READY_POLL_S = 2.0
+STARTING_SCAN_S = 1.0
+READY_SCAN_S = 5.0
+# The first request compiles kernels on some backends; ten minutes is what silent compilation took in field reports.
+SMOKE_TIMEOUT_S = 600.0
+SERVER_INFO_TIMEOUT_S = 30.0
+# A server asked to stop drains requests first: SGLang took 7 s in the recorded launches.
+STOP_GRACE_S = 20.0
+# After SIGKILL only the kernel's clean-up of a large process remains; longer means an uninterruptible wait.
+KILL_WAIT_S = 20.0
+# A driver gives memory back within a few seconds of the last process; the host's is back at once.
+MEMORY_WAIT_S = 15.0
+HOST_MEMORY_WAIT_S = 2.0
+# Other processes of the machine move this much meanwhile.
+MEMORY_TOLERANCE_BYTES = 512 << 20
+PORT_WAIT_S = 10.0
+# Silence: reading 397 B parameters from a slow disk or compiling kernels can be quiet for minutes. After the first limit
+# an alarm is raised, after the second the launch is given up.
+SILENCE_ALARM_S = 300.0
+SILENCE_LIMIT_S = 1800.0
+# The first collective takes under a second; with broken peer-to-peer access it never returns.
+COLLECTIVE_SILENCE_ALARM_S = 60.0
+COLLECTIVE_SILENCE_LIMIT_S = 300.0
+# Ended engines stay listed in `status` for this many entries.
+ENDED_ENGINES_KEPT_COUNT = 20
+
+# ---- command line
+
+# A launch takes seconds to minutes: five looks a second cost the agent nothing and delay no script noticeably.
+CLI_POLL_PERIOD_S = 0.2
+# A line of progress this often while a level runs: a log of an hour stays readable.
+CLI_PROGRESS_PERIOD_S = 5.0

@@ -173,6 +173,23 @@ class LaunchResult(Document):
     log: str | None
 
 
+class LaunchFailure(Document):
+    """The document of `launch` when the engine never became ready; `failure` as in `diagnose`."""
+
+    id: str
+    state: EngineState
+    failure: Failure
+    phases: list[Phase]
+    argv: list[str]
+    log: str | None
+
+
+class Stopped(Document):
+    """The document of `stop`: the engines that were named, as they are after their end."""
+
+    engines: list[EngineStatus]
+
+
 class LogChunk(Document):
     """Log lines from `cursor_start` on. `reset` says that the cursor asked for was no longer valid."""
 
@@ -180,3 +197,21 @@ class LogChunk(Document):
     first_line: int
     cursor: int
     reset: bool = False
+
+
+class Changed(Document):
+    """A line in which the engine says that it changed a value by itself."""
+
+    message: str
+    line: int
+
+
+class Diagnosis(Document):
+    """The document of `diagnose`: what a saved engine log says. `version` is None where the log does not name it."""
+
+    version: str | None = None
+    phases: list[Phase] = []
+    ledger: dict[str, LedgerItem] = {}
+    changed: list[Changed] = []
+    ready: bool = False
+    failure: Failure | None = None

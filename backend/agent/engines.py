@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from backend.errors import ConflictError, EngineError, NotFoundError, UsageError
-from backend.redact import redact_effective
+from backend.redact import redact_settings
 from backend.schema.engine import EngineKind, EngineState, EngineStatus
 from backend.schema.load import BenchEngine, BenchRequest
 
@@ -65,7 +65,7 @@ async def describe_server(url: str, api_key: str | None) -> BenchEngine:
     return BenchEngine(
         kind=EngineKind.ATTACH,
         version=_text(info.get("version")),
-        effective=redact_effective({key: value for key, value in info.items() if key != "internal_states"}),
+        effective=redact_settings({key: value for key, value in info.items() if key != "internal_states"}),
         model=_text(info.get("model_path")),
     )
 

@@ -1,0 +1,5 @@
+"""compare."""
+
+import streamlit as st
+
+st.title("compare")

@@ -1,0 +1,43 @@
+"""The frame of every page: configuration, navigation, and the state of the host in the sidebar."""
+
+import streamlit as st
+
+from pages.ui import sidebar
+
+st.set_page_config(page_title="Slipstream", page_icon=":material/speed:", layout="wide", initial_sidebar_state=220)
+
+page = st.navigation(
+    [
+        st.Page(
+            "tune.py",
+            title="Tune",
+            icon=":material/tune:",
+            url_path="tune",
+            default=True,
+            help="Choose MTP, draft steps and backends, restart the engine, run a load test and watch it.",
+        ),
+        st.Page(
+            "runs.py",
+            title="Runs",
+            icon=":material/history:",
+            url_path="runs",
+            help="Every stored load test with its configuration, results and requests. Export, import, notes and tags.",
+        ),
+        st.Page(
+            "compare.py",
+            title="Compare A/B",
+            icon=":material/compare_arrows:",
+            url_path="compare",
+            help="Two runs side by side: how their configurations differ, and which differences in the figures count.",
+        ),
+        st.Page(
+            "host.py",
+            title="Host",
+            icon=":material/dns:",
+            url_path="host",
+            help="What the machine has: GPUs, engines, memory, disk, and the agent itself.",
+        ),
+    ]
+)
+sidebar.draw()
+page.run()

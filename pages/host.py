@@ -1,0 +1,5 @@
+"""host."""
+
+import streamlit as st
+
+st.title("host")

@@ -1,0 +1,5 @@
+"""runs."""
+
+import streamlit as st
+
+st.title("runs")

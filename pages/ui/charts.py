@@ -1,0 +1,230 @@
+"""Documents → plotly figures, each with the sentence that a reader without the picture gets. Pure, no streamlit.
+
+Colours come from the theme by the order of the traces, so none is named here; what colour tells, a dash, a pattern or
+a label tells too. `uirevision` keeps a zoom through an update.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from backend.schema.host import DeviceSample, TelemetrySample
+from backend.schema.load import LivePoint
+from pages.ui import format as fmt
+
+T = TypeVar("T")
+
+MAX_POINTS = 600  # per series on the wire; more than the pixels of a panel
+HEIGHT = 210
+GIB = 1024**3
+MIB = 1024**2
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure and its text alternative: the takeaway, computed from the same data."""
+
+    figure: go.Figure
+    alt: str
+
+
+def throughput(points: Sequence[LivePoint]) -> Chart:
+    """Output tokens per second over the test, all users together and one user."""
+    shown = thin(points)
+    figure = go.Figure(layout=_layout("Output tok/s", "seconds since start", "tok/s"))
+    figure.add_scatter(x=_x(shown), y=[p.output_tok_s for p in shown], name="all users", mode="lines")
+    figure.add_scatter(
+        x=_x(shown), y=[p.tok_s_user for p in shown], name="per user", mode="lines", line={"dash": "dot"}
+    )
+    _mark_levels(figure, shown)
+    return Chart(figure, f"Output tokens per second. All users: {_spoken(shown, 'output_tok_s', 'tok/s')}")
+
+
+def acceptance(points: Sequence[LivePoint], per_position: Sequence[float]) -> Chart:
+    """Accept length over the test, and how often each draft position was accepted."""
+    shown = thin(points)
+    figure = _pair("Accept length (tokens per verify step)", "Accepted per draft position (%)")
+    figure.add_scatter(
+        x=_x(shown), y=[p.accept_length for p in shown], name="accept length", mode="lines", row=1, col=1
+    )
+    shares = [round(share * 100, 1) for share in per_position]
+    figure.add_bar(
+        x=[f"draft {i}" for i in range(1, len(shares) + 1)],
+        y=shares,
+        text=[f"{s:.0f} %" for s in shares],
+        textposition="outside",
+        cliponaxis=False,
+        name="accepted",
+        row=1,
+        col=2,
+    )
+    figure.update_yaxes(range=[0, 119], tickvals=[0, 50, 100], row=1, col=2)
+    figure.update_yaxes(rangemode="tozero", row=1, col=1)
+    figure.update_xaxes(title_text="seconds since start", row=1, col=1)
+    positions = ", ".join(f"draft {i} {fmt.share(s)}" for i, s in enumerate(per_position, start=1)) or "none reported"
+    length = _spoken(shown, "accept_length", "tokens per verify step")
+    return Chart(figure, f"Accept length: {length} Accepted per position: {positions}.")
+
+
+def latency(points: Sequence[LivePoint]) -> Chart:
+    """Time to first token and token-weighted inter-token latency over the test."""
+    shown = thin(points)
+    figure = _pair("Time to first token (ms)", "Inter-token latency (ms)")
+    for column, name in ((1, "ttft_ms"), (2, "itl_ms")):
+        figure.add_scatter(
+            x=_x(shown), y=[getattr(p, name) for p in shown], mode="lines+markers", name=name, row=1, col=column
+        )
+        figure.update_traces(marker={"size": 3}, row=1, col=column)
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(title_text="seconds since start")
+    ttft, itl = _spoken(shown, "ttft_ms", "ms"), _spoken(shown, "itl_ms", "ms")
+    return Chart(figure, f"Time to first token: {ttft} Inter-token latency: {itl}")
+
+
+def memory(samples: Sequence[TelemetrySample], device: str) -> Chart:
+    """Memory of the engine on one device by component, stacked; the rest of what the engine holds is on top."""
+    shown = [s for s in thin(samples) if _device(s, device) is not None]
+    names = list(dict.fromkeys(name for s in shown for name in component_bytes(s, device)))
+    peak = max((sum(component_bytes(s, device).values()) for s in shown), default=0)
+    unit, scale = ("GiB", GIB) if peak >= GIB else ("MiB", MIB)
+    figure = go.Figure(layout=_layout(f"Engine memory, {_title(shown, device)}", "seconds", unit))
+    origin = shown[0].t_ns if shown else 0
+    x = [round((s.t_ns - origin) / 1e9, 1) for s in shown]
+    for name in names:
+        y = [component_bytes(s, device).get(name) for s in shown]
+        figure.add_scatter(
+            x=x,
+            y=[None if v is None else float(f"{v / scale:.4g}") for v in y],
+            name=name.replace("_", " "),
+            mode="lines",
+            line={"width": 1},
+            stackgroup="memory",
+        )
+    if not names:
+        return Chart(figure, f"No memory of the engine is known on {device}.")
+    last = component_bytes(shown[-1], device)
+    parts = ", ".join(f"{name.replace('_', ' ')} {fmt.memory(value)}" for name, value in last.items())
+    return Chart(figure, f"Engine memory on {device} now: {parts}.")
+
+
+def component_bytes(sample: TelemetrySample, device: str) -> dict[str, int]:
+    """What the engine holds on a device: its own ledger, then the rest of its processes' memory."""
+    parts: dict[str, int] = {}
+    for component in sample.components:
+        if (component.device or sample.devices[0].device) == device:
+            parts[component.name] = parts.get(component.name, 0) + component.bytes
+    found = _device(sample, device)
+    if found is not None and found.engine_bytes is not None:
+        rest = found.engine_bytes - sum(parts.values())
+        if rest > 0:  # below zero the ledger counts what the device does not see; it is not drawn as negative
+            parts["rest of the engine" if parts else "engine"] = rest
+    return parts
+
+
+def devices(samples: Sequence[TelemetrySample]) -> list[str]:
+    """The devices of the newest sample, in its order."""
+    return [d.device for d in samples[-1].devices] if samples else []
+
+
+def bars(labels: Sequence[str], a: Sequence[float | None], b: Sequence[float | None], title: str, unit: str) -> Chart:
+    """One metric of runs A and B side by side; B is hatched, so that the pair reads without colour."""
+    figure = go.Figure(layout=_layout(title, "", unit))
+    for name, values, pattern in (("A", a, ""), ("B", b, "/")):
+        figure.add_bar(
+            x=list(labels),
+            y=list(values),
+            name=name,
+            marker={"pattern": {"shape": pattern, "solidity": 0.35}},
+            text=[fmt.number(v) for v in values],
+            textposition="outside",
+            cliponaxis=False,
+        )
+    figure.update_layout(barmode="group")
+    figure.update_yaxes(rangemode="tozero")
+    spoken = "; ".join(
+        f"{label}: A {fmt.with_unit(x, unit)}, B {fmt.with_unit(y, unit)}"
+        for label, x, y in zip(labels, a, b, strict=True)
+    )
+    return Chart(figure, f"{title}. {spoken}.")
+
+
+def overlay(a: Sequence[LivePoint], b: Sequence[LivePoint], name: str, title: str, unit: str) -> Chart:
+    """One live series of runs A (solid) and B (dashed) from their own starts."""
+    figure = go.Figure(layout=_layout(title, "seconds since start", unit))
+    for label, points, dash in (("A", thin(a), "solid"), ("B", thin(b), "dash")):
+        figure.add_scatter(
+            x=_x(points), y=[getattr(p, name) for p in points], name=label, mode="lines", line={"dash": dash}
+        )
+    figure.update_yaxes(rangemode="tozero")
+    return Chart(figure, f"{title}. A: {_spoken(a, name, unit)} B: {_spoken(b, name, unit)}")
+
+
+def thin(items: Sequence[T], most: int = MAX_POINTS) -> list[T]:
+    """Every n-th item, the newest always kept; live points are averages of their interval already."""
+    items = list(items)
+    step = -(-len(items) // most) if items else 1
+    return items[::-1][::step][::-1]
+
+
+def _x(points: Iterable[LivePoint]) -> list[float]:
+    return [round(p.t_s, 1) for p in points]
+
+
+def _mark_levels(figure: go.Figure, points: Sequence[LivePoint]) -> None:
+    """A dotted line where a new concurrency level begins, with the level's number."""
+    previous = None
+    for point in points:
+        if point.level != previous:
+            figure.add_vline(
+                x=point.t_s,
+                line={"width": 1, "dash": "dot", "color": "gray"},
+                annotation={"text": f"{point.level}×", "font": {"size": 11}, "yanchor": "top"},
+                annotation_position="top right",
+            )
+        previous = point.level
+
+
+def _spoken(points: Sequence[LivePoint], name: str, unit: str) -> str:
+    """`61.2 to 90.3 tok/s, now 88.1.`"""
+    values = [v for p in points if (v := getattr(p, name)) is not None]
+    if not values:
+        return "no reading yet."
+    low, high = fmt.number(min(values)), fmt.number(max(values))
+    return f"{low} to {high} {unit}, last {fmt.number(values[-1])}."
+
+
+def _device(sample: TelemetrySample, device: str) -> DeviceSample | None:
+    return next((d for d in sample.devices if d.device == device), None)
+
+
+def _title(samples: Sequence[TelemetrySample], device: str) -> str:
+    found = _device(samples[-1], device) if samples else None
+    return device if found is None or found.name == device else f"{found.name} ({device})"
+
+
+def _layout(title: str, x: str, y: str) -> go.Layout:
+    return go.Layout(
+        title={"text": title, "font": {"size": 13}, "x": 0, "y": 0.98, "yanchor": "top"},
+        xaxis={"title": {"text": x, "standoff": 4}},
+        yaxis={"title": {"text": y}, "rangemode": "tozero"},
+        height=HEIGHT,
+        margin={"l": 8, "r": 8, "t": 34, "b": 8},
+        legend={"orientation": "h", "y": 1.18, "x": 1, "xanchor": "right", "yanchor": "top"},
+        hovermode="x unified",
+        uirevision="kept",
+    )
+
+
+def _pair(left: str, right: str) -> go.Figure:
+    """Two panels in one figure: their values differ too much for one axis."""
+    figure = make_subplots(rows=1, cols=2, subplot_titles=(left, right), horizontal_spacing=0.09)
+    figure.update_layout(
+        height=HEIGHT, margin={"l": 8, "r": 8, "t": 34, "b": 8}, showlegend=False, hovermode="x", uirevision="kept"
+    )
+    figure.update_annotations(font_size=13, xanchor="left")
+    for annotation, axis in zip(figure.layout.annotations, (figure.layout.xaxis, figure.layout.xaxis2), strict=True):
+        annotation.x = axis.domain[0]
+    return figure

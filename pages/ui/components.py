@@ -1,0 +1,170 @@
+"""Streamlit composites that several pages use."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import streamlit as st
+
+from backend.agent.client import AgentClient
+from backend.errors import AgentError, SlipstreamError, TokenError
+from backend.paths import TINY_CHECKPOINT
+from backend.schema.engine import EngineKind, EngineStatus, LaunchRequest
+from backend.schema.host import Status
+from backend.schema.load import LevelResult
+from pages.ui import client, session, tables
+from pages.ui import format as fmt
+from pages.ui.charts import Chart
+from pages.ui.form import command_line, command_text
+from pages.ui.labels import ENGINE_STATES, KINDS, REFERENCE_NOTE, VERDICTS
+from pages.ui.live import current_engine
+
+log = logging.getLogger(__name__)
+
+CHART_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+
+@contextmanager
+def page_errors() -> Iterator[None]:
+    """The top of every page: what goes wrong below becomes a message with a remedy, never a traceback."""
+    try:
+        yield
+    except SlipstreamError as error:
+        show_error(error)
+    except Exception:  # the top of a page; the log keeps the traceback
+        log.exception("a page failed")
+        st.error(
+            "This is a fault of Slipstream. The terminal that runs the dashboard shows the details; "
+            "running jobs are not affected.",
+            title="This page could not be drawn",
+            icon=":material/bug_report:",
+        )
+        retry_button()
+
+
+def show_error(error: SlipstreamError) -> None:
+    """One of our own errors, with what to do about it."""
+    if isinstance(error, TokenError):
+        title, remedy = "The agent refused the token", "Correct the host's `token` in `.streamlit/secrets.toml`."
+    elif isinstance(error, AgentError) and "answered with something that is no" in str(error):
+        title, remedy = "The agent is of another version", "Update Slipstream on that host and start its agent again."
+    elif isinstance(error, AgentError):
+        title = "The agent cannot be reached"
+        remedy = "Retry looks again, and starts an agent on this machine if none runs."
+    else:
+        title, remedy = "That did not work", ""
+    st.error(f"{fmt.plain(str(error))}\n\n{remedy}".strip(), title=title, icon=":material/error:")
+    retry_button()
+
+
+def retry_button() -> None:
+    st.button("Retry", key="retry", icon=":material/refresh:", on_click=client.forget_agents)
+
+
+def show_notice() -> None:
+    """What the last command answered; shown until the next one."""
+    notice = session.take_notice()
+    if notice is None:
+        return
+    kind, title, text = notice
+    {"error": st.error, "success": st.success}.get(kind, st.info)(fmt.plain(text), title=title)
+
+
+def chart(made: Chart, key: str) -> None:
+    """A still or live figure with its text alternative."""
+    st.plotly_chart(made.figure, key=key, alt=made.alt, config=CHART_CONFIG, height=int(made.figure.layout.height))
+
+
+def engine_badge(engine: EngineStatus | None) -> None:
+    if engine is None:
+        st.badge("no engine", color="gray", icon=":material/power_off:")
+        return
+    label, color, icon = ENGINE_STATES[engine.state]
+    st.badge(label, color=color, icon=icon)
+
+
+def state_strip(status: Status, host_name: str) -> None:
+    """One line: where, what, which model, in which state."""
+    engine = current_engine(status)
+    with st.container(horizontal=True, vertical_alignment="center", border=True, gap="small", key="state_strip"):
+        engine_badge(engine)
+        parts = [f"**Host** {fmt.plain(status.agent.host)}" + ("" if host_name == client.LOCAL else f" ({host_name})")]
+        if engine is not None:
+            version = f" {engine.version}" if engine.version else ""
+            parts += [
+                f"**Engine** {KINDS[engine.kind].split(' (')[0]}{version}",
+                f"**Model** {fmt.plain(fmt.name_of_path(engine.model))}",
+                f"**Configuration** {fmt.code_word(engine.config_hash)}" if engine.config_hash else "",
+                f"**Address** {fmt.code_word(engine.url)}",
+            ]
+        st.markdown(" · ".join(part for part in parts if part), width="content")
+        if engine is not None:
+            reference_note(engine.kind)
+
+
+def reference_note(kind: EngineKind) -> None:
+    """Wherever numbers of the reference engine are shown."""
+    if kind is EngineKind.REFERENCE:
+        st.caption(f":material/info: {REFERENCE_NOTE}", width="content")
+
+
+def table(rows: Sequence[object], alt: str, key: str | None = None, numbers: Sequence[str] = ()) -> None:
+    """Rows of text; the columns in `numbers` are right-aligned."""
+    config = {name: st.column_config.TextColumn(name, alignment="right") for name in numbers}
+    st.dataframe(rows, hide_index=True, alt=alt, key=key, column_config=config)
+
+
+def levels_table(levels: Sequence[LevelResult], key: str) -> None:
+    """Every metric of every level, the reasons for what is missing, and the failed requests by class."""
+    if not levels:
+        st.info("No level was finished, so there are no figures.")
+        return
+    heads = tables.level_heads(levels)
+    best = max(levels, key=lambda level: level.metrics.output_tok_s or 0.0)
+    alt = f"Results of {len(levels)} levels; most output tok/s: {fmt.number(best.metrics.output_tok_s)}"
+    rows = tables.level_rows(levels)
+    table(rows, alt, key=key, numbers=heads)
+    reasons = tables.absences(levels)
+    if reasons:
+        st.caption("n/a: " + " · ".join(fmt.plain(reason) for reason in reasons))
+    client_verdict(levels)
+    failed = tables.failures(levels)
+    if failed:
+        st.markdown("**Failed requests by class**")
+        table(failed, f"{len(failed)} classes of failed requests", key=f"{key}_failed")
+
+
+def client_verdict(levels: Sequence[LevelResult]) -> None:
+    """Whether the load client itself was the limit: then the figures are the client's, not the engine's."""
+    bound = [h for h, lv in zip(tables.level_heads(levels), levels, strict=True) if lv.client.verdict == "client_bound"]
+    if bound:
+        st.warning(
+            f"At {', '.join(bound)} the load client did not keep up; these figures are a lower bound of the engine's.",
+            title=VERDICTS["client_bound"].capitalize(),
+        )
+
+
+def first_steps() -> None:
+    """What a newcomer does next."""
+    st.info(
+        "1. **Start engine** on the left: the built-in reference engine serves a tiny model in a few seconds.\n"
+        "2. **Start load test**: tokens, latency, acceptance and memory appear here while it runs.\n"
+        "3. Turn **MTP speculative decoding** on, restart, test again, and compare the two runs under Compare A/B.",
+        title="No engine runs yet",
+        icon=":material/flag:",
+    )
+
+
+def last_good(request: LaunchRequest, start: Callable[[AgentClient], None], agent: AgentClient) -> None:
+    """The last configuration that became ready, one click away."""
+    with st.container(border=True, key="last_good"):
+        words = command_text(command_line(request, str(TINY_CHECKPOINT)))
+        st.markdown("**Last good configuration**")
+        st.code(words, language="bash", wrap_lines=True)
+        st.button(
+            "Start last good configuration",
+            key="start_last_good",
+            icon=":material/settings_backup_restore:",
+            on_click=start,
+            args=(agent,),
+        )

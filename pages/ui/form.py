@@ -1,0 +1,321 @@
+"""The launch form as data: which controls an engine declares, and the flags that chosen values make. Pure.
+
+Everything is read from the engine's own `Scan`; a control that it does not declare does not exist.
+"""
+
+import difflib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backend.schema.engine import EngineKind, Flag, FlagValue, LaunchRequest, Scan
+
+ALGORITHM = "--speculative-algorithm"
+MTP_ALGORITHM = "NEXTN"
+MODEL_FLAG = "--model-path"
+# The agent sets these itself, from the fields of the request.
+OWN_FLAGS = (MODEL_FLAG, "--host", "--port")
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+NEGATIVE_NUMBER = re.compile(r"-\d")
+
+Group = Literal["speculation", "backends", "memory"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """One curated control. `names` are the spellings of its flag, the first one declared is used."""
+
+    key: str
+    names: tuple[str, ...]
+    label: str
+    group: Group
+    start: FlagValue = None  # what the form opens with; None leaves the flag out
+
+
+STEPS = Control("steps", ("--speculative-num-steps",), "Draft steps", "speculation", 3)
+TOKENS = Control("tokens", ("--speculative-num-draft-tokens",), "Draft tokens", "speculation", 4)
+TOPK = Control("topk", ("--speculative-eagle-topk",), "Draft top-k", "speculation", 1)
+CONTROLS = (
+    STEPS,
+    TOPK,
+    TOKENS,
+    Control("fp4_gemm", ("--fp4-gemm-backend", "--fp4-gemm-runner-backend"), "FP4 GEMM backend", "backends"),
+    Control("moe", ("--moe-runner-backend",), "MoE runner backend", "backends"),
+    Control("spec_moe", ("--speculative-moe-runner-backend",), "Speculative MoE backend", "backends"),
+    Control("mem_fraction", ("--mem-fraction-static",), "Memory fraction", "memory"),
+    Control("max_running", ("--max-running-requests",), "Max running requests", "memory"),
+)
+NEED_MTP = ("steps", "topk", "tokens", "spec_moe")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the form holds. A value of None leaves that flag to the engine."""
+
+    kind: EngineKind = EngineKind.REFERENCE
+    model: str = ""
+    engine: str = ""
+    port: int | None = None
+    mtp: bool = False
+    values: Mapping[str, FlagValue] = field(default_factory=dict)
+    env: str = ""
+    other: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A draft turned into a launch. `problems` maps a field (control key, `env`, `other`) to its message."""
+
+    flags: list[str]
+    env: dict[str, str]
+    problems: dict[str, str]
+
+
+def declared(scan: Scan) -> list[tuple[Control, Flag]]:
+    """The curated controls whose flag this engine declares, with that flag."""
+    return [(control, flag) for control in CONTROLS if (flag := _flag_of(scan, control)) is not None]
+
+
+def has_mtp(scan: Scan) -> bool:
+    """Whether this engine can be told to speculate with the model's own MTP layer."""
+    flag = scan.flag(ALGORITHM)
+    if flag is None:
+        return False
+    return flag.choices is None or not flag.choices_complete or MTP_ALGORITHM in flag.choices
+
+
+def draft_tokens(steps: FlagValue) -> int | None:
+    """Draft tokens at top-k 1: one per step, and the token that the target itself gives."""
+    return steps + 1 if isinstance(steps, int) and not isinstance(steps, bool) else None
+
+
+def plan(scan: Scan, draft: Draft) -> Plan:
+    """The flags and environment of a draft, and what is wrong with it."""
+    problems: dict[str, str] = {}
+    flags = _curated_flags(scan, draft, problems)
+    other, message = other_flags(scan, draft.other, taken_flags(scan, draft))
+    if message:
+        problems["other"] = message
+    env, message = environment(draft.env)
+    if message:
+        problems["env"] = message
+    return Plan([*flags, *other], env, problems)
+
+
+def launch_request(draft: Draft, made: Plan, *, replace: str | None) -> LaunchRequest:
+    """What the agent is asked to launch, in place of `replace`."""
+    return LaunchRequest(
+        model=draft.model.strip() or None,
+        kind=draft.kind,
+        engine=draft.engine.strip() or None,
+        port=draft.port,
+        env=made.env,
+        flags=made.flags,
+        replace=replace,
+        owner="ui",
+    )
+
+
+def command_line(request: LaunchRequest, tiny_model: str) -> list[str]:
+    """The launch as words that a shell would take, for reading and copying; nothing is executed from it.
+
+    An unset port is the agent's choice and is left out, so that the engine's own default shows.
+    """
+    module = "sglang.launch_server" if request.kind is EngineKind.SGLANG else "backend.reference"
+    env = [f"{name}={value}" for name, value in sorted(request.env.items())]
+    port = [] if request.port is None else ["--port", str(request.port)]
+    model = request.model or tiny_model
+    return [
+        *(["env", *env] if env else []),
+        *(request.python or "python", "-m", module, MODEL_FLAG, model, "--host", request.host),
+        *port,
+        *request.flags,
+    ]
+
+
+def command_text(words: Sequence[str]) -> str:
+    """The words as one line for display; each flag starts a continued line."""
+    lines: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--") and lines[-1]:
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n  ".join(shlex.join(line) for line in lines)
+
+
+def changes(scan: Scan, wanted: LaunchRequest, running: LaunchRequest) -> list[str]:
+    """Settings in which a draft differs from what runs, as the engine spells them."""
+    found = [
+        name
+        for name, a, b in (
+            ("model", wanted.model, running.model),
+            ("engine kind", wanted.kind or EngineKind.REFERENCE, running.kind or EngineKind.REFERENCE),
+            ("engine", wanted.engine, running.engine),
+        )
+        if a != b
+    ]
+    if wanted.port is not None and wanted.port != running.port:
+        found.append("port")
+    flags_a, flags_b = flag_values(scan, wanted.flags), flag_values(scan, running.flags)
+    found += [name for name in {**flags_b, **flags_a} if flags_a.get(name) != flags_b.get(name)]
+    found += sorted(name for name in {**wanted.env, **running.env} if wanted.env.get(name) != running.env.get(name))
+    return found
+
+
+def draft_from(scan: Scan, request: LaunchRequest) -> Draft:
+    """The form that makes this request, as far as it can; what has no control goes to the other flags."""
+    values = flag_values(scan, request.flags)
+    mtp = values.get(ALGORITHM) == MTP_ALGORITHM
+    if mtp:
+        del values[ALGORITHM]
+    chosen: dict[str, FlagValue] = {}
+    for control, flag in declared(scan):
+        if control.key in NEED_MTP and not mtp:  # its flags, if any, belong to another algorithm
+            chosen[control.key] = control.start
+            continue
+        word = values.pop(flag.flag, None)
+        chosen[control.key] = None if word is None else typed_word(flag, word)
+    words = [word for name, value in values.items() for word in ([name, *shlex.split(value)] if value else [name])]
+    return Draft(
+        kind=request.kind or EngineKind.REFERENCE,
+        model=request.model or "",
+        engine=request.engine or "",
+        port=request.port,
+        mtp=mtp,
+        values=chosen,
+        env="\n".join(f"{name}={value}" for name, value in sorted(request.env.items())),
+        other=shlex.join(words),
+    )
+
+
+def flag_values(scan: Scan, words: Sequence[str]) -> dict[str, str]:
+    """Flags of a command line by their declared name; an empty value is a switch."""
+    found: dict[str, str] = {}
+    for name, values in split_flags(words):
+        flag = scan.flag(name)
+        found[flag.flag if flag else name] = shlex.join(values)
+    return found
+
+
+def split_flags(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """`--a 1 --b=2 --c` as (`--a`, [1]), (`--b`, [2]), (`--c`, []). Words before the first flag go to ``""``."""
+    name, values = "", []
+    for word in words:
+        if word.startswith("-") and not NEGATIVE_NUMBER.match(word):
+            if name or values:
+                yield name, values
+            name, equals, value = word.partition("=")
+            values = [value] if equals else []
+        else:
+            values.append(word)
+    if name or values:
+        yield name, values
+
+
+def taken_flags(scan: Scan, draft: Draft) -> set[str]:
+    """Flags that a control of this draft sets, so the free field may not."""
+    taken = {flag.flag for control, flag in declared(scan) if draft.mtp or control.key not in NEED_MTP}
+    return taken | ({ALGORITHM} if draft.mtp else set())
+
+
+def other_flags(scan: Scan, text: str, taken: Set[str] = frozenset()) -> tuple[list[str], str | None]:
+    """The words of the free field and the first thing wrong with them. Split like a shell would, never run."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError as error:
+        return [], f"Cannot be split into words: {error}. Close every quotation mark."
+    if not scan.flags:  # nothing is known to check against: the agent will say
+        return words, None
+    for name, values in split_flags(words):
+        message = _wrong_with(scan, name, values, taken)
+        if message:
+            return words, message
+    return words, None
+
+
+def environment(text: str) -> tuple[dict[str, str], str | None]:
+    """Variables of `KEY=VALUE` lines and the first thing wrong with them. Blank lines and `#` lines are skipped."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not ENV_NAME.match(name):
+            return found, f"Line {number}: `{line}` is not KEY=VALUE; a name has letters, digits and underscores."
+        if name in found:
+            return found, f"Line {number}: {name} is set twice; keep one line."
+        found[name] = value
+    return found, None
+
+
+def _flag_of(scan: Scan, control: Control) -> Flag | None:
+    return next((flag for name in control.names if (flag := scan.flag(name)) is not None), None)
+
+
+def _curated_flags(scan: Scan, draft: Draft, problems: dict[str, str]) -> list[str]:
+    flags = [ALGORITHM, MTP_ALGORITHM] if draft.mtp and has_mtp(scan) else []
+    for control, flag in declared(scan):
+        value = draft.values.get(control.key)
+        if control.key in NEED_MTP and not draft.mtp:
+            continue
+        if control is TOKENS and draft.values.get(TOPK.key) in (None, 1):
+            value = draft_tokens(draft.values.get(STEPS.key))
+        if value is None or value == "" or value is False:
+            continue
+        words = [] if value is True else [str(value)]
+        message = wrong_value(flag, words)
+        if message:
+            problems[control.key] = message
+        flags += [flag.flag, *words]
+    return flags
+
+
+def _wrong_with(scan: Scan, name: str, values: list[str], taken: Set[str]) -> str | None:
+    if not name:
+        return f"`{values[0]}` stands before the first flag; write `--flag value`."
+    flag = scan.flag(name)
+    if flag is None:
+        near = difflib.get_close_matches(name, [f.flag for f in scan.flags], n=2)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"{name} is not a flag of this engine ({scan.version or 'version unknown'}).{hint}"
+    if flag.flag in OWN_FLAGS:
+        return f"{name} is set by its own field; remove it here."
+    if flag.flag in taken:
+        return f"{name} is set by its own control; remove it here."
+    return wrong_value(flag, values)
+
+
+def wrong_value(flag: Flag, values: Sequence[str]) -> str | None:
+    """What the engine's declaration says against these words, or None."""
+    if flag.type == "bool":
+        return f"{flag.flag} is a switch and takes no value, not {' '.join(values)!r}." if values else None
+    if not values:
+        return f"{flag.flag} needs a value."
+    if flag.type != "list" and len(values) > 1:
+        return f"{flag.flag} takes one value, not {len(values)}: {' '.join(values)!r}."
+    for value in values:
+        if flag.choices and flag.choices_complete and value not in flag.choices:
+            return f"{flag.flag} {value!r} is outside its choices: {', '.join(flag.choices)}."
+        if flag.type in ("int", "float") and not _is_number(flag.type, value):
+            return f"{flag.flag} needs {'a whole number' if flag.type == 'int' else 'a number'}, not {value!r}."
+    return None
+
+
+def _is_number(kind: str, text: str) -> bool:
+    try:
+        (int if kind == "int" else float)(text)
+    except ValueError:
+        return False
+    return True
+
+
+def typed_word(flag: Flag, word: str) -> FlagValue:
+    """A word of a command line as the control holds it; a word of the wrong type stays text."""
+    if flag.type == "bool":
+        return True
+    if flag.type in ("int", "float") and _is_number(flag.type, word):
+        return int(word) if flag.type == "int" else float(word)
+    return word

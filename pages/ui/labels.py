@@ -1,0 +1,106 @@
+"""What things are called on the pages: states, phases, verdicts, metrics. One place, no streamlit."""
+
+from dataclasses import dataclass
+
+from backend.schema.engine import EngineKind, EngineState
+from backend.schema.load import LoadState
+
+REFERENCE_NOTE = "reference engine: real measurements of a tiny CPU model, not of a GPU"
+
+KINDS = {
+    EngineKind.REFERENCE: "Reference engine (built in, CPU)",
+    EngineKind.SGLANG: "SGLang",
+    EngineKind.ATTACH: "Attached server",
+}
+
+# label, badge colour, icon: the word and the icon say what the colour says
+ENGINE_STATES = {
+    EngineState.REPLACING: ("stopping the old one", "orange", ":material/swap_horiz:"),
+    EngineState.STARTING: ("starting", "orange", ":material/hourglass_top:"),
+    EngineState.READY: ("ready", "green", ":material/check_circle:"),
+    EngineState.DEGRADED: ("degraded", "red", ":material/warning:"),
+    EngineState.STOPPING: ("stopping", "orange", ":material/hourglass_bottom:"),
+    EngineState.STOPPED: ("stopped", "gray", ":material/stop_circle:"),
+    EngineState.FAILED: ("failed", "red", ":material/error:"),
+}
+
+LOAD_STATES = {
+    LoadState.PREPARING: ("preparing", "orange", ":material/hourglass_top:"),
+    LoadState.WARMUP: ("warming up", "orange", ":material/hourglass_top:"),
+    LoadState.RUNNING: ("running", "blue", ":material/play_circle:"),
+    LoadState.STOPPING: ("stopping", "orange", ":material/hourglass_bottom:"),
+    LoadState.FINISHED: ("finished", "green", ":material/check_circle:"),
+    LoadState.STOPPED: ("stopped by you; what was measured is kept", "gray", ":material/stop_circle:"),
+    LoadState.FAILED: ("failed; what was measured is kept", "red", ":material/error:"),
+    LoadState.INTERRUPTED: ("interrupted; what was measured is kept", "red", ":material/error:"),
+}
+
+PHASES = {
+    "stop": "Stop the old engine",
+    "wait_memory": "Wait for its memory",
+    "init": "Start the process",
+    "load_target": "Load weights",
+    "load_draft": "Load MTP",
+    "pools": "Allocate caches",
+    "graphs": "Capture graphs",
+    "warmup": "Warm up",
+    "ready": "Ready",
+}
+
+PHASE_ICONS = {
+    "done": ":green[:material/check_circle:]",
+    "running": ":orange[:material/pending:]",
+    "waiting": ":gray[:material/radio_button_unchecked:]",
+    "skipped": ":gray[:material/remove:]",
+    "failed": ":red[:material/cancel:]",
+}
+PHASE_WORDS = {"done": "done", "running": "running", "waiting": "to come", "skipped": "not needed", "failed": "failed"}
+
+VERDICTS = {
+    # of a run
+    "ok": "ok",
+    "partial": "partial: some requests failed",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "client_bound": "client bound: the load client was the limit",
+    "running": "running",
+    # of the load client
+    "unknown": "not judged",
+}
+
+COMPARED = {
+    "a_better": "A is better",
+    "b_better": "B is better",
+    "not_distinguishable": "not distinguishable",
+    "not_comparable": "not comparable",
+}
+BETTER = {"higher": "higher", "lower": "lower", "neither": "neither"}
+
+
+@dataclass(frozen=True)
+class MetricLabel:
+    """How one metric of a level is shown; of a distribution, which statistic."""
+
+    name: str
+    label: str
+    unit: str
+    statistic: str = "p50"
+    of_acceptance: bool = False
+
+
+METRICS = (
+    MetricLabel("output_tok_s", "Output tok/s, steady", "tok/s"),
+    MetricLabel("output_tok_s_whole", "Output tok/s, whole level", "tok/s"),
+    MetricLabel("tok_s_user", "tok/s per user, median", "tok/s"),
+    MetricLabel("accept_length", "Accept length", "tok/step", of_acceptance=True),
+    MetricLabel("engine_accept_length", "Accept length, engine's figure", "tok/step", of_acceptance=True),
+    MetricLabel("accept_rate", "Accept rate", "%", of_acceptance=True),
+    MetricLabel("ttft_ms", "TTFT, median", "ms"),
+    MetricLabel("ttft_ms", "TTFT, p99", "ms", "p99"),
+    MetricLabel("itl_ms", "ITL, median", "ms"),
+    MetricLabel("itl_ms", "ITL, p99", "ms", "p99"),
+    MetricLabel("tpot_ms", "TPOT, median", "ms"),
+    MetricLabel("icl_ms", "Chunk gap, p99", "ms", "p99"),
+    MetricLabel("e2e_ms", "Whole request, median", "ms"),
+    MetricLabel("request_s", "Requests per second", "1/s"),
+)

@@ -131,3 +131,27 @@ ENDED_ENGINES_KEPT_COUNT = 20
 CLI_POLL_PERIOD_S = 0.2
 # A line of progress this often while a level runs: a log of an hour stays readable.
 CLI_PROGRESS_PERIOD_S = 5.0
+
+# ---- metrics
+
+# Steady window: filling and draining are left out, a slot that changes over is not.
+STEADY_WINDOW_MIN_RATIO = 0.9
+# Client verdict. Above half a core the p99 gap was the client's own in every client measured (raw transports, 2 cores).
+CLIENT_CPU_MAX_PCT = 50.0
+# A timer that is late by a typical chunk gap (20 ms) at the p99 means that arrivals are stamped late by as much.
+CLIENT_LAG_MAX_MS = 20.0
+# Fewer requests on the way than asked for, by more than a tenth, is another load than the one that was asked for.
+CLIENT_IN_FLIGHT_MIN_RATIO = 0.9
+
+# ---- comparing two runs
+
+# Enough for the 2.5th and 97.5th percentile to move by less than a tenth of the interval between seeds.
+BOOTSTRAP_RESAMPLES_COUNT = 2000
+# Resamples drawn at once hold at most this many values (32 MB of doubles), whatever the number of requests.
+BOOTSTRAP_BATCH_VALUES_COUNT = 4_000_000
+# With fewer requests (or waves of them) per side, the interval of two equal runs excluded 1 in over 5 % of 600 trials.
+BOOTSTRAP_MIN_UNITS_COUNT = 5
+# Records must give back the level's stored figure within this, else they and the figure are not of one measurement.
+RECORDS_MATCH_TOLERANCE_RATIO = 1e-3
+# Prefix-cache hits differing by more than one point of the input explain a gain by themselves (cache left warm).
+CACHED_SHARE_DIFFERENCE_MAX_PCT = 1.0

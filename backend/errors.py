@@ -3,8 +3,10 @@
 SlipstreamError                 base: a message for a person, and the exit status of the CLI
 ├── UsageError                  our own command line or request is wrong (exit 2, HTTP 400)
 ├── InputError                  the thing asked about is missing or unreadable: model path, prompt file, run (1, 422)
+│   └── ModelNotFoundError      no checkpoint of that name (launch failure class `model_not_found`)
 ├── NotFoundError               an id that does not exist: engine, load, run (exit 1, HTTP 404)
 ├── ConflictError               the state forbids it now: port taken, a load is running (exit 1, HTTP 409)
+│   └── PortInUseError          the engine's port is taken (launch failure class `port_in_use`)
 ├── AgentError                  the agent cannot be reached or refused the token (exit 1, HTTP 502)
 │   └── TokenError              the agent answered 401 (exit 1, HTTP 401)
 ├── EngineError                 the engine answered wrongly or went away (exit 1, HTTP 502)
@@ -37,6 +39,10 @@ class InputError(SlipstreamError):
     http_status = 422
 
 
+class ModelNotFoundError(InputError):
+    """The model that was named is no checkpoint on the engine's machine."""
+
+
 class NotFoundError(SlipstreamError):
     """No engine, load or run has this id."""
 
@@ -47,6 +53,10 @@ class ConflictError(SlipstreamError):
     """The request is well formed but the present state forbids it."""
 
     http_status = 409
+
+
+class PortInUseError(ConflictError):
+    """Something listens on the port that the engine should have."""
 
 
 class AgentError(SlipstreamError):

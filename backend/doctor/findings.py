@@ -16,7 +16,7 @@ from backend.doctor.environments import ENGINE_PYTHON_VARIABLE, torch_is_install
 from backend.errors import SlipstreamError
 from backend.paths import StatePaths
 from backend.schema.host import AgentInfo, EngineEnvironment, Finding, Gpu
-from backend.telemetry.nvml import NO_DRIVER
+from backend.telemetry import NO_DRIVER
 from backend.thresholds import (
     DOCTOR_DISK_FAIL_BYTES,
     DOCTOR_DISK_WARN_BYTES,

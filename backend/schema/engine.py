@@ -174,14 +174,14 @@ class LaunchResult(Document):
 
 
 class LaunchFailure(Document):
-    """The document of `launch` when the engine never became ready; `failure` as in `diagnose`."""
+    """The document of `launch` when no engine is ready; `failure` as in `diagnose`. No id: nothing was started."""
 
-    id: str
-    state: EngineState
+    id: str | None = None
+    state: EngineState = EngineState.FAILED
     failure: Failure
-    phases: list[Phase]
-    argv: list[str]
-    log: str | None
+    phases: list[Phase] = []
+    argv: list[str] = []
+    log: str | None = None
 
 
 class Stopped(Document):

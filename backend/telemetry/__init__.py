@@ -1,6 +1,6 @@
 """What the machine does while an engine runs: GPUs through NVML, host memory, and the engine's own ledger."""
 
-from backend.telemetry.nvml import Nvml, load_pynvml
+from backend.telemetry.nvml import NO_DRIVER, Nvml, load_pynvml
 from backend.telemetry.sampler import Sampler
 
-__all__ = ["Nvml", "Sampler", "load_pynvml"]
+__all__ = ["NO_DRIVER", "Nvml", "Sampler", "load_pynvml"]

@@ -1,0 +1,8 @@
+"""Launches engines in process groups of their own, follows their logs, watches every descendant, and ends them."""
+
+from backend.supervisor.diagnose import diagnose_log
+from backend.supervisor.limits import Limits
+from backend.supervisor.state import ENDED, transition
+from backend.supervisor.supervisor import Supervisor
+
+__all__ = ["ENDED", "Limits", "Supervisor", "diagnose_log", "transition"]

@@ -1,0 +1,173 @@
+"""An engine's way from launch to end: start, follow to readiness, watch, and what an exit means."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+from backend.clock import monotonic_s
+from backend.errors import EngineError, SlipstreamError
+from backend.schema.engine import EngineState, Failure
+from backend.supervisor.engine import Engine
+from backend.supervisor.failures import failure
+from backend.supervisor.health import readiness_alarms, silence
+from backend.supervisor.limits import Limits
+from backend.supervisor.log_file import create_log
+from backend.supervisor.memory import MemoryReader
+from backend.supervisor.probe import server_info, smoke
+from backend.supervisor.process_tree import spawn
+
+# Called when something worth keeping over a crash of the agent has changed.
+Save = Callable[[Engine], None]
+
+
+def start(engine: Engine, memory_used: MemoryReader) -> Failure | None:
+    """Starts the process of an engine. A failure means that nothing runs."""
+    spec = engine.spec
+    if spec is None:
+        raise TypeError(f"engine {engine.id} was adopted and cannot be started")
+    engine.memory_before = memory_used()
+    engine.launched_s = engine.last_output_s = monotonic_s()
+    engine.log.clock.enter("init", engine.launched_s)
+    try:
+        output = create_log(engine.log_path)
+        try:
+            root = spawn(spec.argv, spec.environment(engine.id), spec.cwd, output)
+        finally:
+            os.close(output)
+    except (OSError, SlipstreamError) as error:
+        return failure("unknown", f"the engine could not be started: {error}")
+    engine.watch(root)
+    return None
+
+
+async def follow(engine: Engine, limits: Limits, save: Save) -> Failure | None:
+    """From the start of the process to READY. Returns None when ready or when a stop was asked for."""
+    scanned_s = 0.0
+    while engine.log.ready_line is None:
+        if engine.stop_requested:
+            return None
+        engine.read_log()
+        if engine.root_ended:
+            return exit_failure(engine)
+        if monotonic_s() - scanned_s >= limits.starting_scan_s:
+            scanned_s = monotonic_s()
+            _scan(engine, save)
+            if problem := silence(engine, limits):
+                return problem
+        engine.touch()
+        await engine.pause(0 if engine.log.ready_line else limits.starting_poll_s)
+    return await _become_ready(engine, limits, save)
+
+
+async def watch(engine: Engine, limits: Limits, save: Save) -> Failure | None:
+    """While it serves. Returns None when a stop was asked for, else why it is gone."""
+    scanned_s = monotonic_s()
+    while not engine.stop_requested:
+        engine.read_log()
+        if engine.root_ended:
+            return exit_failure(engine)
+        _note_lost(engine)
+        if monotonic_s() - scanned_s >= limits.ready_scan_s:
+            scanned_s = monotonic_s()
+            _scan(engine, save)
+        await engine.pause(limits.ready_poll_s)
+    return None
+
+
+def exit_failure(engine: Engine) -> Failure:
+    """Why the root process is gone: what the log says, else what the exit status says."""
+    engine.read_whole_log()
+    tree = engine.tree
+    found = engine.log.failure()
+    if found is not None:
+        return found
+    code = tree.exit_code if tree else None
+    if code == -signal.SIGKILL:
+        return failure("killed_by_os", "the engine was ended by SIGKILL, which Slipstream did not send")
+    how = _describe_exit(code)
+    if engine.log.ready_line is not None:
+        return failure("server_lost", f"the serving engine ended {how} and its log gives no reason")
+    where = engine.log.clock.current or "the start"
+    return failure("unknown", f"the engine ended {how} during {where}, and its log gives no reason")
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is None:
+        return "with an unknown exit status"
+    if code >= 0:
+        return f"with exit status {code}"
+    return f"by signal {signal.Signals(-code).name}"
+
+
+async def _become_ready(engine: Engine, limits: Limits, save: Save) -> Failure | None:
+    """Ready is more than a log line: a first request must bring a token back."""
+    asked = asyncio.create_task(_ask(engine, limits))
+    while not asked.done():
+        waiting = asyncio.create_task(engine.wake.wait())
+        await asyncio.wait({asked, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        engine.wake.clear()
+        if engine.stop_requested or engine.root_ended:
+            break
+    if engine.stop_requested or engine.root_ended:
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        return None if engine.stop_requested else exit_failure(engine)
+    try:
+        asked.result()
+    except EngineError as error:
+        return failure("warmup_failed", f"the ready line was written, but {error}", engine.log.ready_line)
+    _serve(engine)
+    save(engine)
+    return None
+
+
+async def _ask(engine: Engine, limits: Limits) -> None:
+    await smoke(engine.url, engine.api_key, limits.smoke_timeout_s)
+    await read_server_info(engine)
+
+
+async def read_server_info(engine: Engine) -> None:
+    """Takes over what the engine says about itself. EngineError when it does not answer."""
+    info = await server_info(engine.url, engine.api_key)
+    engine.version = info.version or engine.version
+    engine.effective = info.effective
+    engine.own_ledger = info.ledger
+    if engine.spec is not None:
+        engine.config_hash = engine.spec.config_hash(engine.version)
+
+
+def _serve(engine: Engine) -> None:
+    """READY, with alarms for what makes it useless although it answers."""
+    now = monotonic_s()
+    if engine.ready_seconds is None and not engine.adopted:
+        engine.ready_seconds = round(now - engine.launched_s, 3)
+    engine.log.clock.finish(engine.log.ready_at_s or 0.0 if engine.adopted else now)
+    remember_relatives(engine)
+    for alarm in readiness_alarms(engine):
+        engine.alarm(alarm)
+    engine.move(EngineState.READY)
+
+
+def remember_relatives(engine: Engine) -> None:
+    """From now on the end of any of these processes is a fault."""
+    if engine.tree is not None:
+        engine.tree.scan()
+        engine.essential = engine.tree.essential()
+
+
+def _note_lost(engine: Engine) -> None:
+    if not engine.lost:
+        return
+    names = engine.tree.recorded if engine.tree else {}
+    for process in engine.lost:
+        engine.alarm(f"process_lost: {names.get(process, 'process')} (pid {process.pid}) of the serving engine ended")
+    engine.lost.clear()
+    if engine.state is EngineState.READY:
+        engine.move(EngineState.DEGRADED)
+
+
+def _scan(engine: Engine, save: Save) -> None:
+    if engine.tree is not None and engine.tree.scan():
+        save(engine)

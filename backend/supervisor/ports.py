@@ -1,0 +1,73 @@
+"""TCP ports: is it free, who holds it, which one is."""
+
+import errno
+import socket
+from collections.abc import Collection
+
+import psutil
+
+from backend.errors import ConflictError, InputError
+from backend.thresholds import FIRST_ENGINE_PORT, LAST_ENGINE_PORT
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """Whether a server could listen on host:port now.
+
+    Does what the engine will do: bind with SO_REUSEADDR (else connections in TIME_WAIT of the engine just stopped would
+    look like a listener for a minute) and listen, which fails on Linux while anybody listens there, wildcards included.
+    Raises InputError when the address itself is not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except socket.gaierror as error:
+            raise InputError(f"host {host!r} does not resolve: {error.strerror}; use 127.0.0.1") from error
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise InputError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return True
+
+
+def port_holder(port: int) -> str | None:
+    """`NAME (pid N)` of the process that listens on this port, or None where the system does not tell."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.Error, OSError):
+        return None
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            return _name(connection.pid)
+    return None
+
+
+def _name(pid: int | None) -> str | None:
+    if pid is None:
+        return None
+    try:
+        return f"{psutil.Process(pid).name()} (pid {pid})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
+def find_free_port(host: str, taken: Collection[int]) -> int:
+    """The lowest port from FIRST_ENGINE_PORT up that is free and not in `taken` (promised to another launch)."""
+    for port in range(FIRST_ENGINE_PORT, LAST_ENGINE_PORT + 1):
+        if port not in taken and port_is_free(host, port):
+            return port
+    raise ConflictError(f"no port between {FIRST_ENGINE_PORT} and {LAST_ENGINE_PORT} is free on {host}; give --port")
+
+
+def require_free_port(host: str, port: int, taken: Collection[int]) -> None:
+    """ConflictError if another launch was promised this port or something listens on it."""
+    if port in taken:
+        holder: str | None = "another engine of this agent"
+    elif port_is_free(host, port):
+        return
+    else:
+        holder = port_holder(port)
+    free = find_free_port(host, {*taken, port})
+    raise ConflictError(f"port {port} on {host} is taken by {holder or 'another process'}; port {free} is free")

@@ -1,0 +1,86 @@
+"""What must survive the agent: one JSON per running engine, and the last configuration that became ready."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from backend.errors import StorageError
+from backend.paths import StatePaths
+from backend.schema.base import Document
+from backend.schema.engine import EngineStatus, LaunchRequest
+from backend.supervisor.procfs import ProcessId
+
+
+class RecordedProcess(Document):
+    """A process beyond confusion within one boot."""
+
+    pid: int
+    start_ticks: int
+
+    def id(self) -> ProcessId:
+        return ProcessId(self.pid, self.start_ticks)
+
+
+class EngineRecord(Document):
+    """An engine as the next agent finds it. Everything in it is redacted."""
+
+    boot_id: str
+    root: RecordedProcess
+    relatives: list[RecordedProcess] = []
+    host: str
+    port: int
+    memory_before: dict[str, int] = {}
+    status: EngineStatus
+
+
+class Records:
+    """Reads and writes the records of one state directory. Files are 0600 and replaced as a whole."""
+
+    def __init__(self, paths: StatePaths) -> None:
+        self._folder = paths.engines
+        self._last_good = paths.home / "last_good.json"
+
+    def save(self, record: EngineRecord) -> None:
+        """StorageError when it cannot be written."""
+        _replace(self._folder / f"{record.status.id}.json", record.model_dump_json(by_alias=True, indent=1))
+
+    def remove(self, engine_id: str) -> None:
+        with contextlib.suppress(OSError):
+            (self._folder / f"{engine_id}.json").unlink()
+
+    def load(self) -> list[EngineRecord]:
+        """All readable records; a damaged one is put aside as `NAME.damaged` and not looked at again."""
+        records = []
+        for file in sorted(self._folder.glob("*.json")):
+            try:
+                records.append(EngineRecord.model_validate_json(file.read_bytes()))
+            except (OSError, ValidationError):
+                with contextlib.suppress(OSError):
+                    file.rename(file.with_suffix(".damaged"))
+        return records
+
+    def save_last_good(self, request: LaunchRequest) -> None:
+        _replace(self._last_good, request.model_dump_json(by_alias=True, indent=1))
+
+    def last_good(self) -> LaunchRequest | None:
+        try:
+            return LaunchRequest.model_validate(json.loads(self._last_good.read_bytes()))
+        except (OSError, ValueError):
+            return None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error.strerror}; make room or fix its permissions") from error

@@ -93,8 +93,8 @@ class Connection(asyncio.Protocol):
     async def exchange(self, request: bytes, stream: Stream | None = None) -> int:
         """Sends a request and waits for the end of its response; returns the status.
 
-        With a stream, the body of a 200 goes there, else it is in `body`. ConnectionLostError, NotHttpError. A cancelled
-        exchange closes the connection, which is how a server learns that nobody waits any more.
+        With a stream, the body of a 200 goes there, else it is in `body`. Raises ConnectionLostError or NotHttpError.
+        A cancelled exchange closes the connection, which is how a server learns that nobody waits any more.
         """
         self.status, self.body = None, b""
         self._stream = stream

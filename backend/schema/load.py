@@ -259,6 +259,7 @@ class LoadStatus(Document):
     started_at_utc: str
     progress: LoadProgress = LoadProgress()
     failure: str | None = None
+    warnings: list[str] = []
 
 
 class LiveDelta(Document):

@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-from backend.errors import InputError
+from backend.errors import InputError, ModelNotFoundError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
@@ -14,15 +14,16 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken
 def require_checkpoint(model: str) -> Path:
     """The directory that `model` names: a path, or a hub id (`org/name`) that lies in the local hub cache.
 
-    Raises InputError when there is none, when it is no directory, or when its config.json is missing or unreadable.
+    Raises ModelNotFoundError when there is none or it is no directory with a config.json, InputError when that is
+    unreadable.
     """
     path = Path(model).expanduser().absolute()
     if not path.exists() and _HUB_ID.fullmatch(model):
         path = _cached_snapshot(model)
     if not path.exists():
-        raise InputError(f"model {model} does not exist{_nearest(path)}; give a checkpoint directory")
+        raise ModelNotFoundError(f"model {model} does not exist{_nearest(path)}; give a checkpoint directory")
     if not path.is_dir():
-        raise InputError(f"model {model} is a file; give the directory that holds config.json")
+        raise ModelNotFoundError(f"model {model} is a file; give the directory that holds config.json")
     read_config(path)
     return path
 
@@ -33,7 +34,7 @@ def read_config(path: Path) -> dict[str, object]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path} holds no config.json, so it is not a checkpoint directory") from None
+        raise ModelNotFoundError(f"{path} holds no config.json, so it is not a checkpoint directory") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from error
     except json.JSONDecodeError as error:
@@ -62,7 +63,7 @@ def _cached_snapshot(hub_id: str) -> Path:
     repository = _hub_cache() / f"models--{hub_id.replace('/', '--')}"
     snapshots = [p for p in repository.glob("snapshots/*") if (p / "config.json").is_file()]
     if not snapshots:
-        raise InputError(
+        raise ModelNotFoundError(
             f"model {hub_id} is neither a directory nor in the hub cache {_hub_cache()}; "
             "Slipstream downloads nothing: fetch it first or give a directory"
         )

@@ -5,7 +5,7 @@ from backend.schema.engine import EngineKind, Scan
 
 
 def scan_engine(kind: EngineKind, engine: str | None = None) -> Scan:
-    """Declarations of the reference engine. `engine` names an SGLang tree, which this version cannot read (InputError)."""
+    """Declarations of the reference engine. InputError for SGLang, whose tree `engine` this version cannot read."""
     if kind is EngineKind.REFERENCE:
         # Imported here: whoever only launches SGLang needs nothing of the reference engine.
         from backend.reference.flags import scan

@@ -40,6 +40,6 @@ def _failure(log: LaunchLog) -> Failure | None:
         return failure("nccl_init_stall", "the log ends while the GPUs set up their communication")
     return failure(
         "unknown",
-        f"the log ends during {log.clock.current} with neither an error nor the ready line: the process was killed, hung, "
-        "or was still starting",
+        f"the log ends during {log.clock.current} with neither an error nor the ready line: the process was killed, "
+        "hung, or was still starting",
     )

@@ -24,7 +24,7 @@ class GivenFlag:
 
 
 def check_flags(words: Sequence[str], scan: Scan) -> list[GivenFlag]:
-    """The flags in `words` under their canonical names. UsageError names the first word that the engine would refuse."""
+    """The flags in `words` under their canonical names. UsageError names the first that the engine would refuse."""
     given = []
     for flag in split_flags(words, scan):
         declared = scan.flag(flag.name)

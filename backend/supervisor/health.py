@@ -62,6 +62,6 @@ def _pool(engine: Engine) -> str | None:
     if tokens is None or context is None or tokens >= context:
         return None
     return (
-        f"kv_pool_small: the KV cache holds {tokens} tokens, less than one context of {context}; longer requests are refused. "
-        "Raise --mem-fraction-static or shorten --context-length"
+        f"kv_pool_small: the KV cache holds {tokens} tokens, less than one context of {context}; longer requests are "
+        "refused. Raise --mem-fraction-static or shorten --context-length"
     )

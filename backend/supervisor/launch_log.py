@@ -109,9 +109,13 @@ class LaunchLog:
         if self.version is None and (match := _VERSION.search(message)):
             self.version = match[1]
         if _CHANGED.search(message) and not message.startswith("server_args="):
-            if all(known.message != message.strip() for known in self.changed):
-                self.changed.append(Changed(message=message.strip(), line=number))
+            self._note_change(Changed(message=message.strip(), line=number))
         self._read_progress(message)
+
+    def _note_change(self, change: Changed) -> None:
+        """Every rank and the draft worker repeat the same words: the first line counts."""
+        if all(known.message != change.message for known in self.changed):
+            self.changed.append(change)
 
     def _read_progress(self, message: str) -> None:
         if match := _PROGRESS.search(message):

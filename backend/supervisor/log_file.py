@@ -14,7 +14,6 @@ from backend.schema.engine import LogChunk
 from backend.thresholds import LOG_CHUNK_LINES, LOG_LINE_SHOWN_CHARS, LOG_PARSED_LINE_BYTES, LOG_READ_BYTES
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-# The dashboard's own and the sampler's requests; they say nothing about the engine but each is a line.
 
 
 def plain_text(raw: bytes) -> str:
@@ -85,7 +84,8 @@ class LogFile:
     def chunk(self, cursor: int) -> LogChunk:
         """Lines after `cursor` (the number of lines already seen; negative: the last -cursor ones) for display.
 
-        At most LOG_CHUNK_LINES per call. A cursor beyond the end belongs to another log: `reset` is set and it starts anew.
+        At most LOG_CHUNK_LINES per call. A cursor beyond the end belongs to another log: `reset` is set, and the answer
+        starts at the first line.
         """
         reset = cursor > self.line_count
         first = 0 if reset else cursor if cursor >= 0 else max(0, self.line_count + cursor)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import psutil
 
-from backend.errors import ConflictError, InputError
+from backend.errors import ConflictError, InputError, PortInUseError
 from backend.thresholds import FIRST_ENGINE_PORT, LAST_ENGINE_PORT
 
 
@@ -70,4 +70,4 @@ def require_free_port(host: str, port: int, taken: Collection[int]) -> None:
     else:
         holder = port_holder(port)
     free = find_free_port(host, {*taken, port})
-    raise ConflictError(f"port {port} on {host} is taken by {holder or 'another process'}; port {free} is free")
+    raise PortInUseError(f"port {port} on {host} is taken by {holder or 'another process'}; port {free} is free")

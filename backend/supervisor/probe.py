@@ -74,7 +74,7 @@ def _json(answer: httpx.Response, path: str) -> dict[str, object]:
 
 
 def _ledger(states: object) -> dict[str, LedgerItem]:
-    """Some engines count their own memory in `memory_ledger_bytes`, exactly; it then replaces the log's rounded figures."""
+    """Some engines count their memory exactly in `memory_ledger_bytes`; it replaces the log's rounded figures."""
     first = states[0] if isinstance(states, list) and states else None
     sizes = first.get("memory_ledger_bytes") if isinstance(first, dict) else None
     if not isinstance(sizes, dict):

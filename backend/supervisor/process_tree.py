@@ -24,9 +24,9 @@ _PASSING = COMPILERS | {"sh", "bash", "as", "nvidia-smi", "ldconfig", "uname", "
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: Path, output_fd: int) -> ProcessId:
-    """Starts a process that no terminal and no exit of the agent can reach: own session, stdin /dev/null, output to a file.
+    """Starts a process that no terminal and no exit of the agent can reach.
 
-    Raises OSError when it cannot be executed.
+    It gets a session of its own, /dev/null as stdin and a file for its output. OSError when it cannot be executed.
     """
     process = subprocess.Popen(
         list(argv), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output_fd, stderr=output_fd,

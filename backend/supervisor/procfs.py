@@ -1,6 +1,6 @@
 """Processes as Linux describes them in /proc: enough to find an engine's relatives and to recognise one again.
 
-A pid alone identifies nothing (it is reused); a pid with its start time in clock ticks since boot does, within one boot.
+A pid alone identifies nothing, because it is reused; with its start time in clock ticks it does, within one boot.
 """
 
 import os

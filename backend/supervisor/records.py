@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from backend.errors import StorageError
 from backend.paths import StatePaths
@@ -29,10 +29,10 @@ class EngineRecord(Document):
 
     boot_id: str
     root: RecordedProcess
-    relatives: list[RecordedProcess] = []
+    relatives: list[RecordedProcess] = Field(default_factory=list)
     host: str
     port: int
-    memory_before: dict[str, int] = {}
+    memory_before: dict[str, int] = Field(default_factory=dict)
     status: EngineStatus
 
 

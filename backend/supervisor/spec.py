@@ -118,7 +118,7 @@ def prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
     return LaunchSpec(
         kind=kind, model=str(model), host=request.host, port=port, python=_require_executable(python),
         flags=tuple(flags), words=tuple(request.flags), env=env, cwd=cwd, version=version,
-        warnings=tuple([*warnings, *_repeated(flags), *_exposed(request.host)]),
+        warnings=(*warnings, *_repeated(flags), *_exposed(request.host)),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ _STEP_S = 0.1
 
 
 async def end_processes(engine: Engine, limits: Limits) -> list[int]:
-    """SIGTERM, grace, SIGKILL to everything the engine started. Returns the pids that are still there (none, normally)."""
+    """SIGTERM, grace, SIGKILL to everything the engine started. Returns the pids still there, normally none."""
     tree = engine.tree
     if tree is None:
         return []

@@ -4,16 +4,18 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 
 from backend.cli import main
 
 
-def run() -> int:
+def run(command: Callable[[Sequence[str]], int] = main) -> int:
+    """Runs one command line; whatever goes wrong is one line on stderr and an exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show × gets \xd7, not an error
     try:
-        return main(sys.argv[1:])
+        return command(sys.argv[1:])
     except BrokenPipeError:  # `… | head` has closed its end; what is still buffered must not fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

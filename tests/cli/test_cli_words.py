@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from backend import __main__ as top
 from backend import __version__, errors
 from backend.cli.parser import build_parser
 from tests.cli.cli_examples import status
@@ -106,3 +107,30 @@ def test_a_missing_log_is_a_message_and_exit_1_without_a_traceback(tmp_path):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("error: cannot read the log")
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback():
+    """As in `python -m backend scan | head -1`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "backend", "scan"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=30) == 1
+    assert error == ""
+
+
+def test_a_defect_is_one_line_and_its_traceback_only_on_demand(monkeypatch, capsys):
+    """The top of the process: whatever a command raises."""
+
+    def defective(_: object) -> int:
+        raise RuntimeError("what nobody thought of")
+
+    assert top.run(defective) == 1
+    assert capsys.readouterr().err.startswith("error: RuntimeError: what nobody thought of (a defect;")
+    monkeypatch.setenv("SLIPSTREAM_DEBUG", "1")
+    assert top.run(defective) == 1
+    assert "Traceback" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""The HTTP documents of the engine: request bodies, chunks, errors, information."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from backend.clock import monotonic_s
+from backend.reference.request import DEFAULT_MAX_NEW_TOKENS, Request, SamplingParams
+from backend.reference.server_args import ServerArgs
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class ApiError(Exception):
+    """A request that is refused; `str(error)` goes to the client."""
+
+    def __init__(self, message: str, kind: str = "BadRequestError", status: int = 400) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+
+    def document(self) -> dict[str, object]:
+        """SGLang's error document."""
+        return {"object": "error", "message": str(self), "type": self.kind, "param": None, "code": self.status}
+
+
+class SamplingBody(BaseModel):
+    """`sampling_params`. What this engine does not do is refused, not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(-1, ge=-1)
+    max_new_tokens: int = Field(DEFAULT_MAX_NEW_TOKENS, ge=1)
+    min_new_tokens: int = Field(0, ge=0)
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool = False
+
+    def params(self) -> SamplingParams:
+        """As the scheduler takes them."""
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return SamplingParams(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            max_new_tokens=self.max_new_tokens,
+            min_new_tokens=self.min_new_tokens,
+            stop=tuple(stop for stop in stops if stop),
+            stop_token_ids=frozenset(self.stop_token_ids or ()),
+            ignore_eos=self.ignore_eos,
+        )
+
+
+class GenerateBody(BaseModel):
+    """`POST /generate`."""
+
+    text: str | None = None
+    input_ids: list[int] | None = None
+    sampling_params: SamplingBody = SamplingBody()
+    stream: bool = False
+    rid: str | None = Field(None, min_length=1)
+    return_logprob: bool = False
+
+
+class AbortBody(BaseModel):
+    """`POST /abort_request`. As in SGLang a prefix is enough, and an empty one means every request."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+def parse_body(model: type[Body], raw: bytes, route: str) -> Body:
+    """Raises ApiError in SGLang's words for a body that is no JSON or has wrong types."""
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        problems = [
+            {"type": e["type"], "loc": ("body", *e["loc"]), "msg": e["msg"], "input": e["input"]}
+            for e in error.errors(include_url=False, include_context=False)
+        ]
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        message = f"{len(problems)} validation errors:\n{lines}\n\n    POST {route} {problems}"
+        raise ApiError(message, kind="Bad Request") from error
+
+
+def check_limits(prompt: list[int], params: SamplingParams, vocabulary: int, context: int, pool: int) -> None:
+    """Raises ApiError when the request cannot be served at any time."""
+    if not prompt:
+        raise ApiError("The prompt is empty; send text or input_ids with at least one token.")
+    bad = next((token for token in prompt if not 0 <= token < vocabulary), None)
+    if bad is not None:
+        raise ApiError(f"input_ids contains {bad}, which is outside the vocabulary (0 to {vocabulary - 1}).")
+    total = len(prompt) + params.max_new_tokens
+    if total > context:
+        raise ApiError(
+            f"Requested token count exceeds the model's maximum context length of {context} tokens. You requested a "
+            f"total of {total} tokens: {len(prompt)} tokens from the input messages and {params.max_new_tokens} tokens "
+            "for the completion. Please reduce the number of tokens in the input messages or the completion to fit "
+            "within the limit."
+        )
+    if total > pool:
+        raise ApiError(
+            f"The request needs {total} tokens of KV memory and the pool holds {pool}. Please reduce the request, or "
+            "raise --max-total-tokens or --mem-fraction-static."
+        )
+
+
+def chunk(
+    request: Request, text: str, ids: list[int], completion_tokens: int, last: dict[str, Any] | None, args: ServerArgs
+) -> dict[str, Any]:
+    """One streamed chunk, or the whole answer; the one with the finish reason `last` carries the request's totals."""
+    meta: dict[str, Any] = {
+        "id": request.id,
+        "finish_reason": last,
+        "prompt_tokens": len(request.prompt),
+        "weight_version": "default",
+        "queue_time": (request.started_s or monotonic_s()) - request.received_s,
+        "completion_tokens": completion_tokens,
+        "cached_tokens": 0,
+        "cached_tokens_details": None,
+        "dp_rank": None,
+    }
+    if last is not None:
+        meta |= _totals(request, args)
+    return {"text": text, "output_ids": ids, "meta_info": meta}
+
+
+def _totals(request: Request, args: ServerArgs) -> dict[str, Any]:
+    ended = request.finished_s or monotonic_s()
+    meta: dict[str, Any] = {"e2e_latency": ended - request.received_s}
+    if request.first_token_s is not None and ended > request.first_token_s and len(request.output) > 1:
+        meta["decode_throughput"] = (len(request.output) - 1) / (ended - request.first_token_s)
+    if args.draft_steps and request.verifications:
+        proposed = request.verifications * args.draft_steps
+        meta |= {
+            "spec_accept_rate": request.correct / proposed,
+            "spec_accept_length": len(request.output) / request.verifications,
+            "spec_num_correct_drafts": request.correct,
+            "spec_num_proposed_drafts": proposed,
+            "spec_verify_ct": request.verifications,
+            "spec_correct_drafts_histogram": request.histogram,
+        }
+    return meta

@@ -1,0 +1,137 @@
+"""Gated delta-net: the linear-attention layers.
+
+Per value head the state S [dk, dv] follows, with decay a_t = exp(g_t) and write strength b_t,
+    S_t = a_t S_{t-1} + k_t v'_t,    v'_t = b_t (v_t - k_t (a_t S_{t-1})),    o_t = q_t S_t.
+Several tokens are done at once: with G the running sum of g, the v' solve a unit lower triangular system, and
+    S_n = exp(G_n) S_0 + sum_{j<=n} exp(G_n - G_j) k_j v'_j.
+As no v'_j depends on later tokens, keeping (k, v', G) of a verified block lets the state be advanced by any number of
+its tokens afterwards: the rollback of speculative decoding is exact and needs no state per token.
+Exponents are always differences G_i - G_j <= 0, masked before exp, so nothing overflows.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own habit
+from torch import Tensor
+
+from backend.reference.config import TextConfig
+from backend.reference.ops import causal_mask, linear, rms_norm
+from backend.reference.weights import DeltaNetWeights
+
+CHUNK = 64  # tokens solved at once in a prefill: the triangular system grows with its square
+_NORM_EPS = 1e-6  # of the L2 norm of queries and keys, as in the model's definition
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Inputs of the recurrence for B sequences of T tokens, heads already repeated: BH = B * value heads.
+
+    `qk` [BH, 2, T, dk] queries then keys, `v` [BH, T, dv], `decay` [BH, T] the log decay, `beta` [BH, T, 1].
+    """
+
+    qk: Tensor
+    v: Tensor
+    decay: Tensor
+    beta: Tensor
+
+
+def project(
+    config: TextConfig, weights: DeltaNetWeights, x: Tensor, window: Tensor, batch: int
+) -> tuple[Projected, Tensor]:
+    """From the normed input `x` [B*T, H] to the recurrence's inputs and `z` [B*T, value heads, dv].
+
+    `window` [B, K - 1 + T, conv_dim] holds the last K - 1 convolution inputs in front; the new ones are written behind.
+    """
+    c = config
+    tokens = x.shape[0] // batch
+    taps = c.linear_conv_kernel_dim
+    p = linear(x, weights.in_proj).view(batch, tokens, -1)
+    window[:, taps - 1 :] = p[..., : c.conv_dim]
+    step = window.stride(1)
+    shifted = window.as_strided(
+        (batch, tokens, taps, c.conv_dim), (window.stride(0), step, step, 1), window.storage_offset()
+    )
+    mixed = F.silu((shifted * weights.conv).sum(2))
+    qk = mixed[..., : 2 * c.key_dim].view(batch, tokens, 2, c.linear_num_key_heads, c.linear_key_head_dim)
+    qk = qk / torch.hypot(torch.linalg.vector_norm(qk, dim=-1, keepdim=True), qk.new_tensor(_NORM_EPS**0.5))
+    repeat = c.linear_num_value_heads // c.linear_num_key_heads
+    if repeat > 1:
+        qk = qk.repeat_interleave(repeat, 3)
+    heads = batch * c.linear_num_value_heads
+    a, b = p[..., c.conv_dim + c.value_dim :].split(c.linear_num_value_heads, -1)
+    inputs = Projected(
+        qk=qk.permute(0, 3, 2, 1, 4).reshape(heads, 2, tokens, c.linear_key_head_dim),
+        v=_by_head(mixed[..., 2 * c.key_dim :], c.linear_num_value_heads),
+        decay=(weights.rate * F.softplus(a + weights.dt_bias)).transpose(1, 2).reshape(heads, tokens),
+        beta=torch.sigmoid(b).transpose(1, 2).reshape(heads, tokens, 1),
+    )
+    z = p[..., c.conv_dim : c.conv_dim + c.value_dim].reshape(-1, c.linear_num_value_heads, c.linear_value_head_dim)
+    return inputs, z
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """[B, T, heads*d] to [B*heads, T, d]."""
+    batch, tokens, _ = x.shape
+    return x.reshape(batch, tokens, heads, -1).transpose(1, 2).reshape(batch * heads, tokens, -1)
+
+
+def step(inputs: Projected, state: Tensor) -> Tensor:
+    """One token: advances `state` [BH, dk, dv] in place and returns o [BH, 1, dv]."""
+    key = inputs.qk[:, 1]
+    state.mul_(inputs.decay.exp()[..., None])
+    written = (inputs.v - torch.bmm(key, state)) * inputs.beta
+    state.baddbmm_(key.transpose(1, 2), written)
+    return torch.bmm(inputs.qk[:, 0], state)
+
+
+def block(inputs: Projected, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Several tokens from `state` [BH, dk, dv], which is left as it is.
+
+    Returns o [BH, T, dv], v' [BH, T, dv] and G [BH, T].
+    """
+    heads, _, tokens, width = inputs.qk.shape
+    summed = inputs.decay.cumsum(-1)
+    decay = (summed[:, :, None] - summed[:, None, :]).add_(causal_mask(tokens)).exp_()[:, None]
+    both = inputs.qk.reshape(heads, 2 * tokens, width)
+    scores = torch.bmm(both, inputs.qk[:, 1].transpose(1, 2)).view(heads, 2, tokens, tokens) * decay
+    carried = torch.bmm(both, state).view(heads, 2, tokens, -1) * summed.exp()[:, None, :, None]
+    # Only the strict lower part of the matrix is read, so its diagonal need not be cleared.
+    written = torch.linalg.solve_triangular(
+        scores[:, 1] * inputs.beta, (inputs.v - carried[:, 1]) * inputs.beta, upper=False, unitriangular=True
+    )
+    return torch.baddbmm(carried[:, 0], scores[:, 0], written), written, summed
+
+
+def advance(state: Tensor, key: Tensor, written: Tensor, summed: Tensor, kept: Tensor | None = None) -> None:
+    """Move `state` [BH, dk, dv] in place over the first `kept` [BH] tokens of a block; None means all of them."""
+    if kept is None:
+        last = summed[:, -1:]
+        left = last - summed
+    else:
+        last = summed.gather(1, kept[:, None] - 1)
+        dropped = torch.arange(summed.shape[1]) >= kept[:, None]
+        left = (last - summed).masked_fill_(dropped, float("-inf"))
+    state.mul_(last.exp()[..., None])
+    state.baddbmm_((key * left.exp()[..., None]).transpose(1, 2), written)
+
+
+def prefill(inputs: Projected, state: Tensor) -> Tensor:
+    """A whole prompt chunk: advances `state` in place and returns o [BH, T, dv]."""
+    results = []
+    for first in range(0, inputs.v.shape[1], CHUNK):
+        part = slice(first, first + CHUNK)
+        chunk = Projected(inputs.qk[:, :, part], inputs.v[:, part], inputs.decay[:, part], inputs.beta[:, part])
+        result, written, summed = block(chunk, state)
+        advance(state, chunk.qk[:, 1], written, summed)
+        results.append(result)
+    return torch.cat(results, 1)
+
+
+def output(config: TextConfig, weights: DeltaNetWeights, o: Tensor, z: Tensor, batch: int) -> Tensor:
+    """Scale, gated norm and output projection: o [BH, T, dv], z [B*T, heads, dv] to [B*T, H]."""
+    heads, width = config.linear_num_value_heads, config.linear_value_head_dim
+    tokens = o.shape[1]
+    rows = o.view(batch, heads, tokens, width).transpose(1, 2).reshape(-1, heads, width)
+    normed = rms_norm(rows * config.linear_key_head_dim**-0.5, weights.norm, config.rms_norm_eps)
+    return linear((normed * F.silu(z)).reshape(-1, heads * width), weights.out)

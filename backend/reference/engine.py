@@ -1,0 +1,209 @@
+"""The engine as the HTTP side sees it: built once, then asked."""
+
+import asyncio
+import logging
+import os
+import secrets
+import threading
+import traceback
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from tokenizers import Tokenizer
+
+from backend.clock import monotonic_s
+from backend.errors import InputError
+from backend.reference import loglines
+from backend.reference.api import ApiError, GenerateBody, check_limits, chunk
+from backend.reference.config import TextConfig
+from backend.reference.flags import DRAFT_ARCHITECTURE, ENGINE_VERSION, TARGET_ARCHITECTURE, THREADS_VARIABLE
+from backend.reference.memory import GIB, PoolPlan, available_bytes, plan_pools
+from backend.reference.request import Output, Request
+from backend.reference.scheduler import Scheduler
+from backend.reference.server_args import ServerArgs
+from backend.reference.shutdown import end_process
+from backend.reference.tokenizer import TextStream, load_tokenizer
+from backend.reference.weights import nbytes
+from backend.reference.worker import Worker, load_mtp_weights, load_weights
+
+logger = logging.getLogger("slipstream.reference")
+
+_WARMUP_PROMPT = [10, 11, 12, 13]
+_WARMUP_TOKENS = 8
+
+
+@dataclass
+class _Listener:
+    """Where one request's outputs are waited for."""
+
+    request: Request
+    outputs: "asyncio.Queue[Output]"
+
+
+class Engine:
+    """Model, scheduler and tokenizer of one server. Everything but the scheduler's thread runs on the event loop."""
+
+    def __init__(self, args: ServerArgs) -> None:
+        """Loads weights and allocates pools. Raises InputError, or RuntimeError when memory does not suffice."""
+        torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+        self.args = args
+        self.config = read_config(args)
+        self.tokenizer: Tokenizer = load_tokenizer(Path(args.tokenizer_path))
+        self.ready = False
+        self.worker, self.plan = _build_worker(self.config, args)
+        self.ledger = self.worker.ledger
+        self.scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver)
+        self._listeners: dict[str, _Listener] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> None:
+        """Start the scheduler's thread and, unless told not to, run one request."""
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._run_scheduler, name="scheduler", daemon=True).start()
+        if not self.args.skip_server_warmup:
+            params = {"max_new_tokens": _WARMUP_TOKENS, "temperature": 0, "ignore_eos": True}
+            body = GenerateBody.model_validate({"input_ids": _WARMUP_PROMPT, "sampling_params": params})
+            async for _ in self.generate(self.new_request(body)):
+                pass
+            await self.flush()  # the warm-up is nobody's measurement
+        self.ready = True
+        logger.info(loglines.READY)
+
+    def new_request(self, body: GenerateBody) -> Request:
+        """Raises ApiError for what cannot be served."""
+        if (body.text is None) == (body.input_ids is None):
+            raise ApiError("Either text or input_ids should be provided, and not both.")
+        if body.return_logprob:
+            raise ApiError("return_logprob is not supported by this engine.")
+        if body.rid in self._listeners:
+            raise ApiError(f"The rid {body.rid!r} is in use by a running request.")
+        prompt = body.input_ids if body.input_ids is not None else self.tokenizer.encode(body.text or "").ids
+        params = body.sampling_params.params()
+        check_limits(prompt, params, self.config.vocab_size, self.plan.context_length, self.plan.kv_tokens)
+        return Request(body.rid or secrets.token_hex(16), prompt, params, body.stream)
+
+    async def generate(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+        """The chunks of a request; when not streaming, one. Leaving early aborts it."""
+        listener = _Listener(request, asyncio.Queue())
+        self._listeners[request.id] = listener
+        text = TextStream(self.tokenizer, request.params.stop)
+        ids: list[int] = []
+        sent_text = ""
+        finished = False
+        self.scheduler.submit(request)
+        try:
+            while not finished:
+                output = await listener.outputs.get()
+                finished = output.finish_reason is not None
+                ids.extend(output.token_ids)
+                text.push(output.token_ids)
+                so_far = text.final(output.finish_reason.get("matched")) if output.finish_reason else text.visible
+                incremental = self.args.incremental_streaming_output and request.stream
+                new_text, new_ids = (so_far[len(sent_text) :], output.token_ids) if incremental else (so_far, ids)
+                yield chunk(request, new_text, new_ids, len(ids), output.finish_reason, self.args)
+                sent_text = so_far
+        finally:
+            del self._listeners[request.id]
+            if not finished:
+                self.scheduler.abort(request.id)
+
+    async def flush(self) -> bool:
+        """Reset the acceptance totals; False while requests run or wait."""
+        return await asyncio.wrap_future(self.scheduler.flush())
+
+    def server_info(self) -> dict[str, object]:
+        """`/server_info`: effective arguments, pool size, and the scheduler's state."""
+        return {
+            **self.args.public(),
+            "max_total_num_tokens": self.plan.kv_tokens,
+            "max_req_input_len": min(self.plan.context_length, self.plan.kv_tokens) - 1,
+            "internal_states": [self._internal_state()],
+            "version": ENGINE_VERSION,
+        }
+
+    def _internal_state(self) -> dict[str, object]:
+        stats = self.scheduler.stats
+        state: dict[str, object] = {
+            **self.args.public(),
+            "last_gen_throughput": stats.gen_throughput,
+            "memory_usage": {
+                "weight": self.ledger["target_weights"] / GIB,
+                "kvcache": self.ledger["kv_pool"] / GIB,
+                "token_capacity": self.plan.kv_tokens,
+                "graph": 0.0,
+            },
+            "memory_ledger_bytes": self.ledger,
+            "effective_max_running_requests_per_dp": self.args.max_running_requests,
+        }
+        if stats.since_flush.length is not None:
+            state["avg_spec_accept_length"] = stats.since_flush.length
+        return state
+
+    def _deliver(self, outputs: list[tuple[Request, Output]]) -> None:
+        """Called by the scheduler's thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hand_out, outputs)
+
+    def _hand_out(self, outputs: list[tuple[Request, Output]]) -> None:
+        for request, output in outputs:
+            listener = self._listeners.get(request.id)
+            if listener is not None and listener.request is request:
+                listener.outputs.put_nowait(output)
+
+    def _run_scheduler(self) -> None:
+        try:
+            self.scheduler.run_forever()
+        except Exception:  # noqa: BLE001 - the top of a thread: whatever it was, the engine is of no use without it
+            scheduler_died()
+
+    async def watch(self) -> None:
+        """End the process when one scheduler step takes longer than the watchdog allows."""
+        timeout = self.args.watchdog_timeout
+        while True:
+            await asyncio.sleep(min(1.0, timeout / 4))
+            began = self.scheduler.stats.step_began_s
+            if began is not None and monotonic_s() - began > timeout:
+                logger.error("Scheduler watchdog timeout (self.watchdog_timeout=%s, self.soft=False)", timeout)
+                end_process(1)
+
+
+def read_config(args: ServerArgs) -> TextConfig:
+    """Raises InputError for a path that holds no checkpoint."""
+    if not (Path(args.model_path) / "config.json").is_file():
+        raise InputError(
+            f"{args.model_path} is not a local folder and is not a valid model identifier: there is no config.json in "
+            "it. Name a checkpoint directory with --model-path."
+        )
+    return TextConfig.from_dir(args.model_path)
+
+
+def _build_worker(config: TextConfig, args: ServerArgs) -> tuple[Worker, PoolPlan]:
+    available = available_bytes()
+    loglines.load_begin()
+    began = monotonic_s()
+    weights = load_weights(config, args)
+    size = nbytes(weights)
+    loglines.load_end(monotonic_s() - began, TARGET_ARCHITECTURE, args.dtype, size)
+    mtp = None
+    if args.draft_steps:
+        loglines.load_begin()
+        began = monotonic_s()
+        mtp = load_mtp_weights(config, args)
+        loglines.load_end(monotonic_s() - began, DRAFT_ARCHITECTURE, args.dtype, nbytes(mtp))
+        size += nbytes(mtp)
+    plan, changes = plan_pools(config, args, size, available)
+    for line in changes:
+        logger.warning(line)
+    worker = Worker(config, args, weights, mtp, plan)
+    loglines.pools(worker, plan, args)
+    return worker, plan
+
+
+def scheduler_died() -> NoReturn:
+    """Report the exception being handled in SGLang's words and end the process."""
+    logger.error("Scheduler hit an exception: %s", traceback.format_exc())
+    logger.error("Received sigquit from a child process. It usually means the child failed.")
+    end_process(1)

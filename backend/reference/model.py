@@ -1,0 +1,150 @@
+"""The main model and its MTP layer over their caches: prefill, one-token decode, verification with rollback, drafting.
+
+Sequences that run together sit in slots 0 … B-1 of the state pool. KV ranges may lie anywhere in the pool.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own habit
+from torch import Tensor
+
+from backend.reference import delta_net
+from backend.reference.attention import Positions, Rotary, Span, attention
+from backend.reference.cache import KvPool, StatePool
+from backend.reference.config import TextConfig
+from backend.reference.moe import RUNNERS, Runner
+from backend.reference.ops import linear, rms_norm
+from backend.reference.weights import AttentionWeights, DeltaNetWeights, MtpWeights, TargetWeights
+
+
+class TargetModel:
+    """The main model. `states` and `kv` are its caches; they know nothing of requests."""
+
+    def __init__(
+        self, config: TextConfig, weights: TargetWeights, kv: KvPool, states: StatePool, rotary: Rotary, moe_runner: str
+    ) -> None:
+        self.config = config
+        self.weights = weights
+        self.kv = kv
+        self.states = states
+        self.rotary = rotary
+        self.moe: Runner = RUNNERS[moe_runner]
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """[N] token ids to [N, H] float32."""
+        return F.embedding(tokens, self.weights.embedding).float()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[N, H] final hidden states to [N, V]."""
+        return linear(hidden, self.weights.head)
+
+    def prefill(self, tokens: Tensor, span: Span, slot: int) -> Tensor:
+        """A chunk of one prompt, [T], into `slot`; its states advance. Returns final hidden states [T, H]."""
+        return self._forward(tokens, [span], slot, commit=True)
+
+    def decode(self, tokens: Tensor, spans: Sequence[Span]) -> Tensor:
+        """One token for each of the slots 0 … B-1, [B]; states advance. Returns [B, H]."""
+        return self._forward(tokens, spans, 0, commit=True)
+
+    def verify(self, tokens: Tensor, spans: Sequence[Span]) -> Tensor:
+        """T tokens for each of the slots 0 … B-1, packed [B*T]; states wait for `accept`. Returns [B*T, H]."""
+        return self._forward(tokens, spans, 0, commit=False)
+
+    def accept(self, kept: Sequence[int]) -> None:
+        """After `verify`: keep the first `kept[b]` >= 1 tokens of each slot b and forget the rest."""
+        s = self.states
+        batch, heads = len(kept), s.ssm.shape[2]
+        count = torch.tensor(kept)
+        per_head = count.repeat_interleave(heads)
+        for layer in range(s.ssm.shape[0]):
+            state = s.ssm[layer, :batch].flatten(0, 1)
+            working = state.float()
+            key, written, summed = (t[layer, :batch].flatten(0, 1) for t in (s.key, s.written, s.summed))
+            delta_net.advance(working, key, written, summed, per_head)
+            if working is not state:
+                state.copy_(working)
+        rows = count[:, None] + torch.arange(s.conv.shape[2])
+        s.conv[:, :batch] = s.window[:, torch.arange(batch)[:, None], rows]
+
+    def _forward(self, tokens: Tensor, spans: Sequence[Span], slot: int, commit: bool) -> Tensor:
+        eps = self.config.rms_norm_eps
+        positions = self.rotary.at(spans)
+        x = self.embed(tokens)
+        full = linear_layer = 0
+        for layer in self.weights.layers:
+            normed = rms_norm(x, layer.input_norm, eps)
+            if isinstance(layer.mixer, AttentionWeights):
+                keys, values = self.kv.keys[full], self.kv.values[full]
+                x = x + attention(self.config, layer.mixer, normed, positions, keys, values)
+                full += 1
+            else:
+                x = x + self._delta_net(layer.mixer, linear_layer, normed, slot, len(spans), commit)
+                linear_layer += 1
+            x = x + self.moe(self.config, layer.moe, rms_norm(x, layer.post_norm, eps))
+        return rms_norm(x, self.weights.norm, eps)
+
+    def _delta_net(
+        self, weights: DeltaNetWeights, layer: int, x: Tensor, slot: int, batch: int, commit: bool
+    ) -> Tensor:
+        s = self.states
+        rows = slice(slot, slot + batch)
+        tokens = x.shape[0] // batch
+        taps = s.conv.shape[2]
+        window = x.new_empty(batch, taps + tokens, s.conv.shape[3]) if commit else s.window[layer, rows]
+        window[:, :taps] = s.conv[layer, rows]
+        inputs, z = delta_net.project(self.config, weights, x, window, batch)
+        state = s.ssm[layer, rows].flatten(0, 1)
+        working = state.float()
+        if commit:
+            o = delta_net.step(inputs, working) if tokens == 1 else delta_net.prefill(inputs, working)
+            s.conv[layer, rows] = window[:, -taps:]
+            if working is not state:
+                state.copy_(working)
+        else:
+            o, written, summed = delta_net.block(inputs, working)
+            s.key[layer, rows].flatten(0, 1).copy_(inputs.qk[:, 1])
+            s.written[layer, rows].flatten(0, 1).copy_(written)
+            s.summed[layer, rows].flatten(0, 1).copy_(summed)
+        return delta_net.output(self.config, weights, o, z, batch)
+
+
+class MtpModel:
+    """The MTP layer as a drafter. Its KV pool has the target's token ranges; embedding and head are the target's."""
+
+    def __init__(self, target: TargetModel, weights: MtpWeights, kv: KvPool, moe_runner: str) -> None:
+        self.target = target
+        self.weights = weights
+        self.kv = kv
+        self.moe: Runner = RUNNERS[moe_runner]
+
+    def extend(self, hidden: Tensor, next_tokens: Tensor, spans: Sequence[Span]) -> Tensor:
+        """Entries for tokens whose true hidden states [N, H] are known, each with the token after it, [N].
+
+        Writes their KV (over that of earlier drafts) and returns the layer's normed output [N, H].
+        """
+        return self._forward(hidden, next_tokens, self.target.rotary.at(spans))
+
+    def draft(self, hidden: Tensor, spans: Sequence[Span], steps: int) -> Tensor:
+        """Chain of `steps` greedy drafts [B, steps] from the last output [B, H] of each sequence.
+
+        `spans` say where the entries of the second step on go: `past` is the number of true entries.
+        """
+        drafts = [self.target.logits(hidden).argmax(-1)]
+        for n in range(1, steps):
+            here = [Span(span.start, span.past + n - 1, 1) for span in spans]
+            hidden = self._forward(hidden, drafts[-1], self.target.rotary.at(here))
+            drafts.append(self.target.logits(hidden).argmax(-1))
+        return torch.stack(drafts, 1)
+
+    def _forward(self, hidden: Tensor, next_tokens: Tensor, positions: Positions) -> Tensor:
+        config, w = self.target.config, self.weights
+        eps = config.rms_norm_eps
+        embedded = rms_norm(self.target.embed(next_tokens), w.embedding_norm, eps)
+        x = linear(torch.cat([embedded, rms_norm(hidden, w.hidden_norm, eps)], -1), w.fc)
+        normed = rms_norm(x, w.layer.input_norm, eps)
+        if not isinstance(w.layer.mixer, AttentionWeights):
+            raise TypeError("the MTP layer is a full-attention layer")
+        x = x + attention(config, w.layer.mixer, normed, positions, self.kv.keys[0], self.kv.values[0])
+        x = x + self.moe(config, w.layer.moe, rms_norm(x, w.layer.post_norm, eps))
+        return rms_norm(x, w.norm, eps)

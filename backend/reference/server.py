@@ -1,0 +1,224 @@
+"""SGLang's HTTP surface over the engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from backend.clock import utc_now
+from backend.reference.api import AbortBody, ApiError, GenerateBody, parse_body
+from backend.reference.engine import Engine, scheduler_died
+from backend.reference.flags import ENGINE_VERSION, TARGET_ARCHITECTURE
+from backend.reference.metrics import render
+from backend.reference.request import Request
+
+_OPEN_PATHS = ("/health", "/ready", "/metrics")
+_FLUSHED = (
+    "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the "
+    "operation will not be performed.)\n"
+)
+
+
+class Json(Response):
+    """JSON by orjson."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Serialise; NaN becomes null."""
+        return orjson.dumps(content)
+
+
+class RequireKey:
+    """Refuses requests without the bearer token, except on the open paths."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {key}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "http" and not scope["path"].startswith(_OPEN_PATHS):
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if given != self._expected:
+                await Json({"error": "Unauthorized"}, status_code=401)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class Routes:
+    """One method per endpoint."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def health(self, _: HttpRequest) -> Response:
+        """200 once the engine is ready."""
+        return Response(status_code=200 if self._engine.ready else 503)
+
+    async def health_generate(self, _: HttpRequest) -> Response:
+        """200 when one token can be generated."""
+        if not self._engine.ready:
+            return Response(status_code=503)
+        params = {"max_new_tokens": 1, "temperature": 0}
+        body = GenerateBody.model_validate({"input_ids": [0], "sampling_params": params})
+        async for _chunk in self._engine.generate(self._engine.new_request(body)):
+            pass
+        return Response(status_code=200)
+
+    async def model_info(self, _: HttpRequest) -> Response:
+        """What is served."""
+        args = self._engine.args
+        return Json(
+            {
+                "model_path": args.model_path,
+                "tokenizer_path": args.tokenizer_path,
+                "is_generation": True,
+                "preferred_sampling_params": None,
+                "weight_version": "default",
+                "has_image_understanding": False,
+                "has_audio_understanding": False,
+                "model_type": "qwen3_5_moe",
+                "architectures": [TARGET_ARCHITECTURE],
+                "served_model_name": args.served_model_name,
+            }
+        )
+
+    async def server_info(self, _: HttpRequest) -> Response:
+        """Effective arguments and state."""
+        return Json(self._engine.server_info())
+
+    async def models(self, _: HttpRequest) -> Response:
+        """OpenAI's list, of one."""
+        name = self._engine.args.served_model_name
+        return Json(
+            {
+                "object": "list",
+                "data": [
+                    {
+                        "id": name,
+                        "object": "model",
+                        "owned_by": "slipstream",
+                        "root": name,
+                        "parent": None,
+                        "max_model_len": self._engine.plan.context_length,
+                    }
+                ],
+            }
+        )
+
+    async def generate(self, http: HttpRequest) -> Response:
+        """Text from a prompt, streamed or whole."""
+        body = parse_body(GenerateBody, await http.body(), "/generate")
+        request = self._engine.new_request(body)
+        if body.stream:
+            return StreamingResponse(self._events(request), media_type="text/event-stream")
+        return Json(await self._whole(http, request))
+
+    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+        async for document in self._engine.generate(request):
+            yield b"data: " + orjson.dumps(document) + b"\n\n"
+        yield b"data: [DONE]\n\n"
+
+    async def _whole(self, http: HttpRequest, request: Request) -> dict[str, Any]:
+        """The answer, unless the client leaves first: then the request ends too."""
+        answer = asyncio.ensure_future(anext(aiter(self._engine.generate(request))))
+        gone = asyncio.ensure_future(_disconnected(http))
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                self._engine.scheduler.abort(request.id)
+            return await answer
+        finally:
+            gone.cancel()
+
+    async def flush_cache(self, _: HttpRequest) -> Response:
+        """Reset the acceptance totals; refused while requests run."""
+        done = await self._engine.flush()
+        return PlainTextResponse(_FLUSHED, status_code=200 if done else 400)
+
+    async def abort_request(self, http: HttpRequest) -> Response:
+        """End requests by id prefix."""
+        body = parse_body(AbortBody, await http.body(), "/abort_request")
+        self._engine.scheduler.abort("" if body.abort_all else body.rid)
+        return Response(status_code=200)
+
+    async def loads(self, _: HttpRequest) -> Response:
+        """How busy the engine is."""
+        stats, plan = self._engine.scheduler.stats, self._engine.plan
+        load = {
+            "dp_rank": 0,
+            "num_running_reqs": stats.running,
+            "num_waiting_reqs": stats.queued,
+            "num_used_tokens": stats.used_tokens,
+            "max_total_num_tokens": plan.kv_tokens,
+            "max_running_requests": self._engine.args.max_running_requests,
+            "token_usage": stats.used_tokens / plan.kv_tokens,
+            "gen_throughput": stats.gen_throughput,
+        }
+        return Json({"timestamp": utc_now(), "version": ENGINE_VERSION, "loads": [load]})
+
+    async def metrics(self, _: HttpRequest) -> Response:
+        """Prometheus text."""
+        engine = self._engine
+        return PlainTextResponse(render(engine.scheduler.stats, engine.args, engine.plan.kv_tokens))
+
+
+async def _disconnected(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse(_: HttpRequest, error: Exception) -> Response:
+    if not isinstance(error, ApiError):
+        raise error
+    return Json(error.document(), status_code=error.status)
+
+
+def build_app(engine: Engine) -> ASGIApp:
+    """The ASGI application; it starts the engine's thread and its warm-up when served."""
+    routes = Routes(engine)
+
+    def route(path: str, endpoint: Callable[[HttpRequest], Awaitable[Response]], *methods: str) -> Route:
+        return Route(path, endpoint, methods=list(methods or ("GET",)))
+
+    table = [
+        route("/health", routes.health),
+        route("/ready", routes.health),
+        route("/health_generate", routes.health_generate),
+        route("/model_info", routes.model_info),
+        route("/get_model_info", routes.model_info),
+        route("/server_info", routes.server_info),
+        route("/get_server_info", routes.server_info),
+        route("/v1/models", routes.models),
+        route("/v1/loads", routes.loads),
+        route("/generate", routes.generate, "POST", "PUT"),
+        route("/flush_cache", routes.flush_cache, "GET", "POST"),
+        route("/abort_request", routes.abort_request, "POST"),
+    ]
+    if engine.args.enable_metrics:
+        table += [route("/metrics", routes.metrics), route("/metrics/", routes.metrics)]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(_start(engine)), asyncio.create_task(engine.watch())]
+        yield
+        for task in tasks:
+            task.cancel()
+
+    app: ASGIApp = Starlette(routes=table, lifespan=lifespan, exception_handlers={ApiError: _refuse})
+    return RequireKey(app, engine.args.api_key) if engine.args.api_key else app
+
+
+async def _start(engine: Engine) -> None:
+    try:
+        await engine.start()
+    except ApiError:  # a pool too small for the warm-up request serves nobody
+        scheduler_died()

@@ -1,0 +1,260 @@
+"""Reads a checkpoint directory into the tensors that the forward passes use.
+
+Matrices are kept once, transposed to [in, out] (`x @ w` on such a matrix is the fastest form for few tokens on a CPU)
+and fused where one input feeds several of them. Norm factors, conv taps and decay rates are float32; matrices are in
+the chosen dtype. A zero-centred norm weight is stored as its factor 1 + weight.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from backend.errors import InputError
+from backend.reference.config import TextConfig
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """`qkvg` [H, queries|keys|values|gates], `qk_norm` [query+key heads, head_dim], `out` [heads*head_dim, H]."""
+
+    qkvg: Tensor
+    qk_norm: Tensor
+    out: Tensor
+
+
+@dataclass(frozen=True)
+class DeltaNetWeights:
+    """`in_proj` [H, queries|keys|values|z|a|b], `conv` [taps, channels], `rate` = -exp(A_log) and `dt_bias` [heads],
+    `norm` [value head dim], `out` [value_dim, H]."""
+
+    in_proj: Tensor
+    conv: Tensor
+    rate: Tensor
+    dt_bias: Tensor
+    norm: Tensor
+    out: Tensor
+
+
+@dataclass(frozen=True)
+class MoeWeights:
+    """`router` [H, experts + 1], the last column being the shared expert's gate. The columns of `up` [H, 2*W] are
+    the gate halves of every expert and of the shared one (W of them), then the up halves likewise; `down` [W, H]."""
+
+    router: Tensor
+    up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One decoder layer; `mixer` says what kind it is."""
+
+    input_norm: Tensor
+    mixer: AttentionWeights | DeltaNetWeights
+    post_norm: Tensor
+    moe: MoeWeights
+
+
+@dataclass(frozen=True)
+class TargetWeights:
+    """The main model. `head` is [H, V]; `embedding` is [V, H]."""
+
+    embedding: Tensor
+    layers: list[LayerWeights]
+    norm: Tensor
+    head: Tensor
+
+
+@dataclass(frozen=True)
+class MtpWeights:
+    """The MTP layer; embedding and head are the target's."""
+
+    fc: Tensor
+    embedding_norm: Tensor
+    hidden_norm: Tensor
+    layer: LayerWeights
+    norm: Tensor
+
+
+class Checkpoint:
+    """Open safetensors files of one directory. Raises InputError when they are missing, damaged or lack a tensor."""
+
+    def __init__(self, directory: Path, config: TextConfig, dtype: torch.dtype) -> None:
+        self.directory = directory
+        self.config = config
+        self.dtype = dtype
+        self._stack = ExitStack()
+        self._files: dict[str, Any] = {}
+        for path in _shards(directory):
+            try:
+                file = self._stack.enter_context(safe_open(path, framework="pt"))
+            except (OSError, SafetensorError) as error:
+                raise InputError(f"{path} cannot be read as safetensors: {error}.") from error
+            self._files.update(dict.fromkeys(file.keys(), file))
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def get(self, name: str, *shape: int) -> Tensor:
+        """Tensor `name` as float32; its shape must be `shape`."""
+        if name not in self._files:
+            raise InputError(f"{self.directory} has no tensor {name}; the checkpoint does not fit its config.json.")
+        tensor: Tensor = self._files[name].get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise InputError(
+                f"{self.directory}: {name} has shape {list(tensor.shape)}, config.json asks for {list(shape)}."
+            )
+        return tensor.float()
+
+    def factor(self, name: str, size: int) -> Tensor:
+        """The factor 1 + weight of a zero-centred norm."""
+        return 1.0 + self.get(name, size)
+
+    def matrix(self, *parts: Tensor) -> Tensor:
+        """Row-major matrices of the same input, stacked and transposed to [in, out] in the engine's dtype."""
+        return torch.cat(parts).t().to(self.dtype, memory_format=torch.contiguous_format, copy=True).contiguous()
+
+
+def _shards(directory: Path) -> list[Path]:
+    index = directory / "model.safetensors.index.json"
+    if index.exists():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        return [directory / name for name in names]
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise InputError(f"{directory} holds no *.safetensors file; name a checkpoint directory with weights.")
+    return files
+
+
+def load_target(checkpoint: Checkpoint) -> TargetWeights:
+    """All tensors of the main model."""
+    c = checkpoint.config
+    prefix = "model.language_model"
+    embedding = checkpoint.get(f"{prefix}.embed_tokens.weight", c.vocab_size, c.hidden_size)
+    head = embedding if c.tie_word_embeddings else checkpoint.get("lm_head.weight", c.vocab_size, c.hidden_size)
+    return TargetWeights(
+        embedding=embedding.to(checkpoint.dtype),
+        layers=[_layer(checkpoint, f"{prefix}.layers.{n}", c.is_full_attention(n)) for n in range(c.num_hidden_layers)],
+        norm=checkpoint.factor(f"{prefix}.norm.weight", c.hidden_size),
+        head=checkpoint.matrix(head),
+    )
+
+
+def load_mtp(checkpoint: Checkpoint) -> MtpWeights:
+    """The `mtp.*` tensors."""
+    c = checkpoint.config
+    return MtpWeights(
+        fc=checkpoint.matrix(checkpoint.get("mtp.fc.weight", c.hidden_size, 2 * c.hidden_size)),
+        embedding_norm=checkpoint.factor("mtp.pre_fc_norm_embedding.weight", c.hidden_size),
+        hidden_norm=checkpoint.factor("mtp.pre_fc_norm_hidden.weight", c.hidden_size),
+        layer=_layer(checkpoint, "mtp.layers.0", full_attention=True),
+        norm=checkpoint.factor("mtp.norm.weight", c.hidden_size),
+    )
+
+
+def _layer(ck: Checkpoint, prefix: str, full_attention: bool) -> LayerWeights:
+    hidden = ck.config.hidden_size
+    return LayerWeights(
+        input_norm=ck.factor(f"{prefix}.input_layernorm.weight", hidden),
+        mixer=_attention(ck, f"{prefix}.self_attn") if full_attention else _delta_net(ck, f"{prefix}.linear_attn"),
+        post_norm=ck.factor(f"{prefix}.post_attention_layernorm.weight", hidden),
+        moe=_moe(ck, f"{prefix}.mlp"),
+    )
+
+
+def _attention(ck: Checkpoint, prefix: str) -> AttentionWeights:
+    c = ck.config
+    heads, kv_heads, dim, hidden = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.hidden_size
+    query = ck.get(f"{prefix}.q_proj.weight", 2 * heads * dim, hidden).view(heads, 2, dim, hidden)
+    key = ck.get(f"{prefix}.k_proj.weight", kv_heads * dim, hidden)
+    value = ck.get(f"{prefix}.v_proj.weight", kv_heads * dim, hidden)
+    flat = (heads * dim, hidden)
+    norms = (
+        ck.factor(f"{prefix}.q_norm.weight", dim).expand(heads, dim),
+        ck.factor(f"{prefix}.k_norm.weight", dim).expand(kv_heads, dim),
+    )
+    return AttentionWeights(
+        qkvg=ck.matrix(query[:, 0].reshape(flat), key, value, query[:, 1].reshape(flat)),
+        qk_norm=torch.cat(norms),
+        out=ck.matrix(ck.get(f"{prefix}.o_proj.weight", hidden, heads * dim)),
+    )
+
+
+def _delta_net(ck: Checkpoint, prefix: str) -> DeltaNetWeights:
+    c = ck.config
+    hidden, heads = c.hidden_size, c.linear_num_value_heads
+    taps = ck.get(f"{prefix}.conv1d.weight", c.conv_dim, 1, c.linear_conv_kernel_dim)
+    return DeltaNetWeights(
+        in_proj=ck.matrix(
+            ck.get(f"{prefix}.in_proj_qkv.weight", c.conv_dim, hidden),
+            ck.get(f"{prefix}.in_proj_z.weight", c.value_dim, hidden),
+            ck.get(f"{prefix}.in_proj_a.weight", heads, hidden),
+            ck.get(f"{prefix}.in_proj_b.weight", heads, hidden),
+        ),
+        conv=taps[:, 0].t().contiguous(),
+        rate=-ck.get(f"{prefix}.A_log", heads).exp(),
+        dt_bias=ck.get(f"{prefix}.dt_bias", heads),
+        norm=ck.get(f"{prefix}.norm.weight", c.linear_value_head_dim),
+        out=ck.matrix(ck.get(f"{prefix}.out_proj.weight", hidden, c.value_dim)),
+    )
+
+
+def _moe(ck: Checkpoint, prefix: str) -> MoeWeights:
+    c = ck.config
+    experts, inner, shared, hidden = (
+        c.num_experts,
+        c.moe_intermediate_size,
+        c.shared_expert_intermediate_size,
+        c.hidden_size,
+    )
+    gate_up = ck.get(f"{prefix}.experts.gate_up_proj", experts, 2 * inner, hidden)
+    down = ck.get(f"{prefix}.experts.down_proj", experts, hidden, inner)
+    shared_prefix = f"{prefix}.shared_expert"
+    return MoeWeights(
+        router=ck.matrix(
+            ck.get(f"{prefix}.gate.weight", experts, hidden),
+            ck.get(f"{prefix}.shared_expert_gate.weight", 1, hidden),
+        ).float(),
+        up=ck.matrix(
+            gate_up[:, :inner].reshape(-1, hidden),
+            ck.get(f"{shared_prefix}.gate_proj.weight", shared, hidden),
+            gate_up[:, inner:].reshape(-1, hidden),
+            ck.get(f"{shared_prefix}.up_proj.weight", shared, hidden),
+        ),
+        down=ck.matrix(
+            torch.cat(
+                [
+                    down.permute(1, 0, 2).reshape(hidden, -1),
+                    ck.get(f"{shared_prefix}.down_proj.weight", hidden, shared),
+                ],
+                dim=1,
+            )
+        ),
+    )
+
+
+def tensors(weights: object) -> Iterator[Tensor]:
+    """Every tensor inside nested dataclasses and lists."""
+    if isinstance(weights, Tensor):
+        yield weights
+    elif isinstance(weights, list):
+        for item in weights:
+            yield from tensors(item)
+    elif is_dataclass(weights):
+        for field in fields(weights):
+            yield from tensors(getattr(weights, field.name))
+
+
+def nbytes(weights: object) -> int:
+    """Bytes of all tensors inside `weights`, each storage counted once."""
+    return sum({t.data_ptr(): t.nbytes for t in tensors(weights)}.values())

@@ -83,9 +83,6 @@ LOAD_PROMPT_FILE_MAX_BYTES = 512 << 20
 
 # ---- supervisor
 
-# SGLang's own default port, and enough room above it for one engine per GPU of a host and its neighbours.
-FIRST_ENGINE_PORT = 30000
-LAST_ENGINE_PORT = 30999
 # A page asks for the log once a second; more lines than this are fetched in the next second.
 LOG_CHUNK_LINES = 2000
 # The line that lists all server arguments has about 20,000 characters; a screen shows a few hundred.

@@ -108,8 +108,9 @@ class ProcessTree:
 
     def _ended(self, process: ProcessId) -> None:
         fd = self._fds.pop(process)
+        exit_code = _reap(fd)
         if process == self.root:
-            self.exit_code = _reap(fd)
+            self.exit_code = exit_code
             self.root_ended = True
         _unwatch(fd)
         self._on_exit(process)
@@ -122,7 +123,10 @@ def kill_processes(processes: Iterable[ProcessInfo]) -> None:
 
 
 def _reap(fd: int) -> int | None:
-    """Exit code of a child, negative for a signal; None for a process that is not our child."""
+    """Exit code of a child, negative for a signal; None for a process that is not our child.
+
+    Orphans become children of pid 1: where that is the agent itself, in a container, they are reaped here as well.
+    """
     try:
         result = os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 LAUNCH = [
     "[2026-01-01 00:00:00] server_args=ServerArgs(model_path='m', api_key='hunter22')",
@@ -25,14 +26,14 @@ LAUNCH = [
     "[2026-01-01 00:00:03] Load weight begin. avail mem=7.50 GB",
     "[2026-01-01 00:00:04] Load weight end. elapsed=1.00 s, type=DraftMTP, avail mem=7.25 GB, mem usage=0.25 GB.",
     "[2026-01-01 00:00:04] KV Cache is allocated. #tokens: 4096, K size: 0.50 GB, V size: 0.50 GB",
-    "[2026-01-01 00:00:04] max_total_num_tokens=4096, chunked_prefill_size=64, max_running_requests=4, context_len=2048",
+    "[2026-01-01 00:00:04] max_total_num_tokens=4096, max_running_requests=4, context_len=2048",
 ]
 READY = "[2026-01-01 00:00:06] The server is fired up and ready to roll!"
 CHILD = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(120)"
 
 
 class Handler(BaseHTTPRequestHandler):
-    plan: dict = {}
+    plan: ClassVar[dict] = {}
 
     def do_GET(self) -> None:
         self._answer(
@@ -56,6 +57,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main(argv: list[str]) -> None:
+    signal.alarm(120)  # whatever happens to the test, nothing is left behind
     plan = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
     if plan.get("ignore_term"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

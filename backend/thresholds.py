@@ -152,3 +152,9 @@ BOOTSTRAP_MIN_UNITS_COUNT = 5
 RECORDS_MATCH_TOLERANCE_RATIO = 1e-3
 # Prefix-cache hits differing by more than one point of the input explain a gain by themselves (cache left warm).
 CACHED_SHARE_DIFFERENCE_MAX_PCT = 1.0
+
+# ---- ports
+
+# SGLang's own default port, and enough room above it for one engine per GPU of a host and its neighbours.
+FIRST_ENGINE_PORT = 30000
+LAST_ENGINE_PORT = 30999

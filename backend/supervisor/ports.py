@@ -7,10 +7,7 @@ from collections.abc import Collection
 import psutil
 
 from backend.errors import ConflictError, InputError, PortInUseError
-
-# SGLang's own default port, and enough room above it for one engine per GPU of a host and its neighbours.
-FIRST_ENGINE_PORT = 30000
-LAST_ENGINE_PORT = 30999
+from backend.thresholds import FIRST_ENGINE_PORT, LAST_ENGINE_PORT
 
 
 def port_is_free(host: str, port: int) -> bool:

@@ -93,6 +93,9 @@ class Worker:
             self._report(state, failure)
         except OSError:
             return EXIT_SPOOL_FAILED
+        finally:
+            self._records.close()
+            self._ticks.close()
         return status
 
     # ---- levels
@@ -107,7 +110,7 @@ class Worker:
             prompts = self._prompts_from(starts[index])
             await self._warm_up(index, concurrency, prompts, lag)
             if self._spec.flush:
-                await self._flush()
+                await self._flush(concurrency)
             await self._measure(index, concurrency, prompts, lag)
             self._report("running", None)
         lag.close()
@@ -178,7 +181,7 @@ class Worker:
                 levels.cancel()
                 return
 
-    async def _flush(self) -> None:
+    async def _flush(self, concurrency: int) -> None:
         """Empties the prefix cache. A server that will not is worth a warning, not a failed test."""
         answer = "no answer"
         for attempt in range(thresholds.LOAD_FLUSH_ATTEMPTS):
@@ -190,7 +193,7 @@ class Worker:
             answer = f"HTTP {status}: {content[:120].decode('utf-8', 'replace').strip()}" if status else "no answer"
             if status != 400:
                 break
-        self._warnings.append(f"level {self._level}: the prefix cache was not flushed ({answer})")
+        self._warnings.append(f"level {concurrency}: the prefix cache was not flushed ({answer})")
 
     async def _ask_model(self) -> None:
         """The served model's name, which OpenAI routes of some servers insist on."""

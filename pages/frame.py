@@ -2,9 +2,12 @@
 
 import streamlit as st
 
+from backend.paths import PROJECT_ROOT
 from pages.ui import sidebar
 
-st.set_page_config(page_title="Slipstream", page_icon=":material/speed:", layout="wide", initial_sidebar_state=220)
+# An icon of our own: a Material one would be fetched from the internet.
+icon = str(PROJECT_ROOT / "assets" / "icon.svg")
+st.set_page_config(page_title="Slipstream", page_icon=icon, layout="wide", initial_sidebar_state=220)
 
 page = st.navigation(
     [

@@ -181,7 +181,11 @@ def _mark_levels(figure: go.Figure, points: Sequence[LivePoint]) -> None:
             figure.add_vline(
                 x=point.t_s,
                 line={"width": 1, "dash": "dot", "color": "gray"},
-                annotation={"text": f"{point.level}×", "font": {"size": 11}, "yanchor": "top"},
+                annotation={
+                    "text": fmt.users(point.level),
+                    "font": {"size": 11},
+                    "yanchor": "top",
+                },
                 annotation_position="top right",
             )
         previous = point.level
@@ -202,7 +206,7 @@ def _device(sample: TelemetrySample, device: str) -> DeviceSample | None:
 
 def _title(samples: Sequence[TelemetrySample], device: str) -> str:
     found = _device(samples[-1], device) if samples else None
-    return device if found is None or found.name == device else f"{found.name} ({device})"
+    return device if found is None else found.name
 
 
 def _layout(title: str, x: str, y: str) -> go.Layout:
@@ -220,7 +224,9 @@ def _layout(title: str, x: str, y: str) -> go.Layout:
 
 def _pair(left: str, right: str) -> go.Figure:
     """Two panels in one figure: their values differ too much for one axis."""
-    figure = make_subplots(rows=1, cols=2, subplot_titles=(left, right), horizontal_spacing=0.09)
+    figure = make_subplots(
+        rows=1, cols=2, subplot_titles=(f"<b>{left}</b>", f"<b>{right}</b>"), horizontal_spacing=0.09
+    )
     figure.update_layout(
         height=HEIGHT, margin={"l": 8, "r": 8, "t": 34, "b": 8}, showlegend=False, hovermode="x", uirevision="kept"
     )

@@ -16,7 +16,6 @@ from backend.schema.engine import Scan
 from backend.schema.host import Doctor
 
 LOCAL = "this machine"
-OWNER = "ui"
 NOTHING_DECLARED = Scan(version=None, style="unknown", root="", flags=[])
 
 
@@ -88,7 +87,7 @@ def doctor(client: AgentClient, boot: str) -> Doctor:
 @st.cache_resource(show_spinner="Looking for the agent …", max_entries=4)
 def _local(home: str, environment: tuple[str, ...]) -> AgentClient:
     """Keyed by what decides which agent it is, so that a changed environment is not answered from here."""
-    return find_or_start_agent(state_paths(), started_by=OWNER)
+    return find_or_start_agent(state_paths(), started_by="ui")
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)

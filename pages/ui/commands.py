@@ -4,7 +4,11 @@ A callback reads the form from the session, not from its arguments, which are on
 becomes a notice on the page; the form keeps what was typed.
 """
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
 
 from backend.agent.client import AgentClient
 from backend.errors import SlipstreamError
@@ -27,7 +31,7 @@ def start_engine(agent: AgentClient) -> None:
         if made.problems:
             session.notify("error", "Not started", next(iter(made.problems.values())))
             return
-        _launch(agent, status, form.launch_request(draft, made, replace=None))
+        _launch(agent, status, form.launch_request(draft, made))
 
     _said("The engine was not started", launch)
 
@@ -69,13 +73,30 @@ def patch_run(agent: AgentClient, run_id: str, patch: RunPatch) -> None:
     _said("The run was not changed", lambda: agent.patch_run(run_id, patch))
 
 
+def import_run(agent: AgentClient) -> None:
+    """Stores the uploaded export and opens it."""
+    upload = st.session_state.get(session.UPLOAD)
+    if upload is None:
+        return
+
+    def read() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "run.zip"
+            file.write_bytes(upload.getvalue())
+            run_id = agent.import_run(file).run_id
+        st.query_params[session.RUN] = run_id
+        session.notify("success", "Imported", f"Run {run_id} is stored on this host.")
+
+    _said("The file was not imported", read)
+
+
 def _launch(agent: AgentClient, status: Status, request: LaunchRequest) -> None:
     """A second click while the first one's launch is under way starts nothing."""
     engine = current_engine(status)
     if is_moving(engine):
         session.notify("info", "Already under way", "An engine is being started or stopped; wait for it or cancel it.")
         return
-    agent.launch(request.model_copy(update={"replace": _replaced(engine), "owner": "ui"}))
+    agent.launch(request.model_copy(update={"replace": _replaced(engine), "owner": session.dashboard_owner()}))
 
 
 def _replaced(engine: EngineStatus | None) -> str | None:

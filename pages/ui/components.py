@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import streamlit as st
 
 from backend.agent.client import AgentClient
 from backend.errors import AgentError, SlipstreamError, TokenError
-from backend.paths import TINY_CHECKPOINT
 from backend.schema.engine import EngineKind, EngineStatus, LaunchRequest
 from backend.schema.host import Status
 from backend.schema.load import LevelResult
@@ -16,7 +16,7 @@ from pages.ui import client, session, tables
 from pages.ui import format as fmt
 from pages.ui.charts import Chart
 from pages.ui.form import command_line, command_text
-from pages.ui.labels import ENGINE_STATES, KINDS, REFERENCE_NOTE, VERDICTS
+from pages.ui.labels import ENGINE_STATES, KINDS, REFERENCE_NOTE, VERDICT_SIGNS, VERDICTS
 from pages.ui.live import current_engine
 
 log = logging.getLogger(__name__)
@@ -95,11 +95,28 @@ def state_strip(status: Status, host_name: str) -> None:
                 f"**Engine** {KINDS[engine.kind].split(' (')[0]}{version}",
                 f"**Model** {fmt.plain(fmt.name_of_path(engine.model))}",
                 f"**Configuration** {fmt.code_word(engine.config_hash)}" if engine.config_hash else "",
-                f"**Address** {fmt.code_word(engine.url)}",
             ]
         st.markdown(" · ".join(part for part in parts if part), width="content")
         if engine is not None:
             reference_note(engine.kind)
+
+
+def verdict_badge(verdict: str) -> None:
+    color, icon = VERDICT_SIGNS[verdict]
+    st.badge(VERDICTS[verdict], color=color, icon=icon)
+
+
+def glossary() -> None:
+    """What the figures mean, from their declarations."""
+    with st.expander("What the figures mean", icon=":material/menu_book:", key="glossary", on_change="rerun") as closed:
+        if closed.open:
+            rows = tables.glossary_rows()
+            lines = ["| Figure | How it is computed | Needs |", "|:---|:---|:---|"]
+            for row in rows:
+                unit = f" ({row['Unit']})" if row["Unit"] else ""
+                cells = (row["Figure"] + unit, row["How it is computed"], row["Needs"])
+                lines.append("| " + " | ".join(fmt.plain(cell) for cell in cells) + " |")
+            st.markdown("\n".join(lines))
 
 
 def reference_note(kind: EngineKind) -> None:
@@ -108,10 +125,16 @@ def reference_note(kind: EngineKind) -> None:
         st.caption(f":material/info: {REFERENCE_NOTE}", width="content")
 
 
-def table(rows: Sequence[object], alt: str, key: str | None = None, numbers: Sequence[str] = ()) -> None:
-    """Rows of text; the columns in `numbers` are right-aligned."""
+def table(
+    rows: Sequence[object],
+    alt: str,
+    key: str | None = None,
+    numbers: Sequence[str] = (),
+    height: Literal["content", "auto"] = "content",
+) -> None:
+    """Rows of text; the columns in `numbers` are right-aligned. `auto` scrolls within ten rows."""
     config = {name: st.column_config.TextColumn(name, alignment="right") for name in numbers}
-    st.dataframe(rows, hide_index=True, alt=alt, key=key, column_config=config)
+    st.dataframe(rows, hide_index=True, alt=alt, key=key, column_config=config, height=height, row_height=29)
 
 
 def levels_table(levels: Sequence[LevelResult], key: str) -> None:
@@ -158,9 +181,9 @@ def first_steps() -> None:
 def last_good(request: LaunchRequest, start: Callable[[AgentClient], None], agent: AgentClient) -> None:
     """The last configuration that became ready, one click away."""
     with st.container(border=True, key="last_good"):
-        words = command_text(command_line(request, str(TINY_CHECKPOINT)))
+        words = command_text(command_line(request))
         st.markdown("**Last good configuration**")
-        st.code(words, language="bash", wrap_lines=True)
+        st.code(words, language=None, wrap_lines=True)
         st.button(
             "Start last good configuration",
             key="start_last_good",

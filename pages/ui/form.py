@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
+from backend.paths import PROJECT_ROOT, TINY_CHECKPOINT
 from backend.schema.engine import EngineKind, Flag, FlagValue, LaunchRequest, Scan
 
+# As it is named from the project's root, where the reference engine runs.
+TINY_MODEL = str(TINY_CHECKPOINT.relative_to(PROJECT_ROOT))
 ALGORITHM = "--speculative-algorithm"
 MTP_ALGORITHM = "NEXTN"
 MODEL_FLAG = "--model-path"
@@ -104,8 +107,8 @@ def plan(scan: Scan, draft: Draft) -> Plan:
     return Plan([*flags, *other], env, problems)
 
 
-def launch_request(draft: Draft, made: Plan, *, replace: str | None) -> LaunchRequest:
-    """What the agent is asked to launch, in place of `replace`."""
+def launch_request(draft: Draft, made: Plan) -> LaunchRequest:
+    """What the agent is asked to launch; whoever sends it adds the owner and the engine that it replaces."""
     return LaunchRequest(
         model=draft.model.strip() or None,
         kind=draft.kind,
@@ -113,12 +116,10 @@ def launch_request(draft: Draft, made: Plan, *, replace: str | None) -> LaunchRe
         port=draft.port,
         env=made.env,
         flags=made.flags,
-        replace=replace,
-        owner="ui",
     )
 
 
-def command_line(request: LaunchRequest, tiny_model: str) -> list[str]:
+def command_line(request: LaunchRequest) -> list[str]:
     """The launch as words that a shell would take, for reading and copying; nothing is executed from it.
 
     An unset port is the agent's choice and is left out, so that the engine's own default shows.
@@ -126,7 +127,7 @@ def command_line(request: LaunchRequest, tiny_model: str) -> list[str]:
     module = "sglang.launch_server" if request.kind is EngineKind.SGLANG else "backend.reference"
     env = [f"{name}={value}" for name, value in sorted(request.env.items())]
     port = [] if request.port is None else ["--port", str(request.port)]
-    model = request.model or tiny_model
+    model = request.model or TINY_MODEL
     return [
         *(["env", *env] if env else []),
         *(request.python or "python", "-m", module, MODEL_FLAG, model, "--host", request.host),

@@ -92,3 +92,8 @@ def plain(text: str) -> str:
 def clock_now() -> str:
     """The present moment as `22:01:12 UTC`, for "updated" lines."""
     return datetime.now(UTC).strftime("%H:%M:%S UTC")
+
+
+def users(count: int) -> str:
+    """`1 user`, `4 users`."""
+    return f"{count} user" if count == 1 else f"{count} users"

@@ -1,7 +1,5 @@
 """What things are called on the pages: states, phases, verdicts, metrics. One place, no streamlit."""
 
-from dataclasses import dataclass
-
 from backend.schema.engine import EngineKind, EngineState
 from backend.schema.load import LoadState
 
@@ -57,16 +55,22 @@ PHASE_ICONS = {
 PHASE_WORDS = {"done": "done", "running": "running", "waiting": "to come", "skipped": "not needed", "failed": "failed"}
 
 VERDICTS = {
-    # of a run
     "ok": "ok",
     "partial": "partial: some requests failed",
     "failed": "failed",
     "interrupted": "interrupted",
     "client_bound": "client bound: the load client was the limit",
     "running": "running",
-    # of the load client
-    "unknown": "not judged",
 }
+VERDICT_SIGNS = {
+    "ok": ("green", ":material/check_circle:"),
+    "partial": ("orange", ":material/warning:"),
+    "failed": ("red", ":material/error:"),
+    "interrupted": ("red", ":material/power_off:"),
+    "client_bound": ("orange", ":material/warning:"),
+    "running": ("blue", ":material/play_circle:"),
+}
+CLIENT_VERDICTS = {"ok": "kept up", "client_bound": "was the limit", "unknown": "not judged"}
 
 COMPARED = {
     "a_better": "A is better",
@@ -74,33 +78,12 @@ COMPARED = {
     "not_distinguishable": "not distinguishable",
     "not_comparable": "not comparable",
 }
-BETTER = {"higher": "higher", "lower": "lower", "neither": "neither"}
+BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
+STATISTICS = {"p50": "median", "p99": "p99"}
 
-
-@dataclass(frozen=True)
-class MetricLabel:
-    """How one metric of a level is shown; of a distribution, which statistic."""
-
-    name: str
-    label: str
-    unit: str
-    statistic: str = "p50"
-    of_acceptance: bool = False
-
-
-METRICS = (
-    MetricLabel("output_tok_s", "Output tok/s, steady", "tok/s"),
-    MetricLabel("output_tok_s_whole", "Output tok/s, whole level", "tok/s"),
-    MetricLabel("tok_s_user", "tok/s per user, median", "tok/s"),
-    MetricLabel("accept_length", "Accept length", "tok/step", of_acceptance=True),
-    MetricLabel("engine_accept_length", "Accept length, engine's figure", "tok/step", of_acceptance=True),
-    MetricLabel("accept_rate", "Accept rate", "%", of_acceptance=True),
-    MetricLabel("ttft_ms", "TTFT, median", "ms"),
-    MetricLabel("ttft_ms", "TTFT, p99", "ms", "p99"),
-    MetricLabel("itl_ms", "ITL, median", "ms"),
-    MetricLabel("itl_ms", "ITL, p99", "ms", "p99"),
-    MetricLabel("tpot_ms", "TPOT, median", "ms"),
-    MetricLabel("icl_ms", "Chunk gap, p99", "ms", "p99"),
-    MetricLabel("e2e_ms", "Whole request, median", "ms"),
-    MetricLabel("request_s", "Requests per second", "1/s"),
-)
+FINDINGS = {
+    "ok": ("ok", "green", ":material/check_circle:"),
+    "warn": ("look at this", "orange", ":material/warning:"),
+    "fail": ("broken", "red", ":material/error:"),
+    "absent": ("not here", "gray", ":material/remove:"),
+}

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from backend.agent.client import AgentClient
-from backend.paths import TINY_CHECKPOINT
 from backend.schema.engine import EngineKind, EngineStatus, Flag, LaunchRequest, Scan
 from backend.schema.host import Status
 from pages.ui import client, commands, form, session
@@ -21,29 +20,29 @@ def draw(agent: AgentClient, status: Status) -> None:
     engine = current_engine(status)
     _first_values(agent, status, engine)
     scan, unreadable = client.scan(agent, status.agent.boot, *session.chosen_engine())
+    session.start_controls(scan)
     draft = session.draft(scan)
     made = form.plan(scan, draft)
-    request = form.launch_request(draft, made, replace=None)
+    request = form.launch_request(draft, made)
     changed = _changes(scan, request, engine)
     with st.container(border=True, key="launch_form"):
         st.subheader("Engine configuration")
         _engine_fields(agent, status, unreadable)
-        session.start_controls(scan, draft.kind)
         _speculation(scan, draft, made, changed)
         for group, title in GROUPS:
             _group(scan, draft, made, changed, group, title)
         _free_fields(made)
         st.caption("Command line")
-        st.code(form.command_text(form.command_line(request, str(TINY_CHECKPOINT))), language="bash", wrap_lines=True)
+        st.code(form.command_text(form.command_line(request)), language=None, wrap_lines=True)
         _buttons(agent, status, engine, made, changed)
 
 
 def _first_values(agent: AgentClient, status: Status, engine: EngineStatus | None) -> None:
-    """The form opens with what runs, or with what ran well last, or with the defaults; once per session and host."""
+    """Once per session and host: the newest engine's settings, or the last that ran well, or the defaults."""
     wanted = st.session_state.pop(session.REFILL, None)
     if wanted is None and st.session_state.get(session.FILLED):
         return
-    known = wanted or (engine.request if engine is not None and is_serving(engine) else status.last_good)
+    known = wanted or (engine.request if engine is not None else None) or status.last_good
     if known is None:
         session.fill(form.Draft())
         return
@@ -60,12 +59,12 @@ def _changes(scan: Scan, request: LaunchRequest, engine: EngineStatus | None) ->
 
 
 def _engine_fields(agent: AgentClient, status: Status, unreadable: str | None) -> None:
-    st.segmented_control(
+    st.radio(
         "Engine",
         [EngineKind.REFERENCE.value, EngineKind.SGLANG.value],
         format_func=lambda kind: KINDS[EngineKind(kind)],
         key=session.KIND,
-        required=True,
+        horizontal=True,
         persist_state="session",
         help="The reference engine is a small real engine on the CPU, for trying everything without a GPU.",
     )
@@ -160,8 +159,9 @@ def _choice(label: str, flag: Flag, default: str, common: dict[str, object]) -> 
     extra = [present] if present is not None and present not in typed else []
     st.selectbox(
         label,
-        [None, *typed, *extra],
-        format_func=lambda value: default if value is None else str(value),
+        [*typed, *extra],
+        index=None,
+        placeholder=default,
         accept_new_options=not flag.choices_complete,
         **common,
     )

@@ -15,14 +15,14 @@ from pages.ui.labels import ENGINE_STATES, LOAD_STATES, PHASE_ICONS, PHASE_WORDS
 LOG_LINES = 30
 STALE_POINTS = 3  # a reading of the last three ticks still counts as the present one
 
-# label, field of a live point, unit, digits, why there may be none
+# label, field of a live point, % if a share, why there may be none
 KPIS = (
-    ("Output", "output_tok_s", "tok/s", "no token in the last ticks"),
-    ("Per user", "tok_s_user", "tok/s", "no stream of two tokens yet"),
-    ("Accept length", "accept_length", "tok/step", "the engine reports no speculation (MTP off)"),
+    ("Output (tok/s)", "output_tok_s", "", "no token in the last ticks"),
+    ("Per user (tok/s)", "tok_s_user", "", "no stream of two tokens yet"),
+    ("Accept length", "accept_length", "", "the engine reports no speculation (MTP off)"),
     ("Accept rate", "accept_rate", "%", "the engine reports no speculation (MTP off)"),
-    ("TTFT", "ttft_ms", "ms", "no first token in the last ticks"),
-    ("ITL", "itl_ms", "ms", "no second token in the last ticks"),
+    ("TTFT (ms)", "ttft_ms", "", "no first token in the last ticks"),
+    ("ITL (ms)", "itl_ms", "", "no second token in the last ticks"),
 )
 
 
@@ -92,12 +92,10 @@ def _launch_progress(agent: AgentClient, engine: EngineStatus) -> None:
 
 
 def _phases(engine: EngineStatus) -> None:
-    lines = ["| | Phase | State | Time | |", "|---|:---|:---|---:|:---|"]
+    lines = ["| Phase | State | Time |", "|:---|:---|---:|"]
     for row in tables.phase_rows(engine):
-        detail = fmt.plain(row.detail)
-        lines.append(
-            f"| {PHASE_ICONS[row.state]} | {row.label} | {PHASE_WORDS[row.state]} | {row.seconds} | {detail} |"
-        )
+        state = PHASE_WORDS[row.state] + (f", {fmt.plain(row.detail)}" if row.detail else "")
+        lines.append(f"| {PHASE_ICONS[row.state]} {row.label} | {state} | {row.seconds} |")
     st.markdown("\n".join(lines))
 
 
@@ -132,7 +130,7 @@ def _progress(load: LoadStatus) -> None:
     progress = load.progress
     label, color, icon = LOAD_STATES[load.state]
     parts = [f"level {progress.level_index + 1} of {progress.levels}"] if progress.levels else []
-    parts += [f"{progress.level} users"] if progress.level else []
+    parts += [fmt.users(progress.level)] if progress.level else []
     parts += [f"{progress.done} of {progress.total} requests" if progress.total else f"{progress.done} requests done"]
     parts += [fmt.seconds(progress.elapsed_s)] + ([fmt.plain(progress.message)] if progress.message else [])
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -150,7 +148,7 @@ def _kpis(points: Sequence[LivePoint]) -> None:
             if value is None:
                 st.metric(label, fmt.NA, reason, delta_color="off", delta_arrow="off", border=True, height="stretch")
                 continue
-            shown = fmt.share(value) if unit == "%" else fmt.with_unit(value, unit)
+            shown = fmt.share(value) if unit == "%" else fmt.number(value)
             st.metric(label, shown, border=True, height="stretch")
         last = points[-1] if points else None
         st.metric("In flight", "0" if last is None else str(last.in_flight), border=True, height="stretch")

@@ -21,9 +21,16 @@ def draw(agent: AgentClient, status: Status) -> None:
     request, problems = loadform.bench_request(draft, None)
     with st.container(border=True, key="load_form"):
         st.subheader("Load test")
-        _levels(problems)
-        _prompts(draft, problems)
-        _stop(draft, problems)
+        levels, dataset, stop = st.columns([4, 5, 5])
+        with levels:
+            _levels(problems)
+        with dataset:
+            _prompts(draft, problems)
+        with stop:
+            st.selectbox(
+                "Each level ends after", list(loadform.STOPS), format_func=loadform.STOPS.get, **_keyed("stop")
+            )
+        _lengths(draft, problems)
         _more(problems)
         _buttons(agent, engine, load, request is not None)
 
@@ -34,21 +41,15 @@ def _keyed(name: str) -> dict[str, Any]:
 
 def _levels(problems: dict[str, str]) -> None:
     st.text_input(
-        "Concurrency levels",
-        help="Users at a time, one level after the other: `1, 2, 4`. Each sends its next request when the last ends.",
+        "Concurrent users",
+        help="Concurrency levels, one after the other: `1, 2, 4`. Each user sends its next request when the last ends.",
         **_keyed("levels"),
     )
     _problem("levels", problems)
 
 
 def _prompts(draft: loadform.LoadDraft, problems: dict[str, str]) -> None:
-    st.segmented_control(
-        "Prompts",
-        list(loadform.DATASETS),
-        format_func=loadform.DATASETS.__getitem__,
-        required=True,
-        **_keyed("dataset"),
-    )
+    st.selectbox("Prompts", list(loadform.DATASETS), format_func=loadform.DATASETS.get, **_keyed("dataset"))
     if draft.dataset == loadform.FILE:
         st.text_input(
             "Prompt file",
@@ -57,40 +58,32 @@ def _prompts(draft: loadform.LoadDraft, problems: dict[str, str]) -> None:
             **_keyed("file"),
         )
     _problem("file", problems)
-    left, right = st.columns(2)
-    with left:
+
+
+def _lengths(draft: loadform.LoadDraft, problems: dict[str, str]) -> None:
+    input_len, output_len, stop = st.columns([4, 5, 5])
+    with input_len:
         st.number_input(
-            "Input length (tokens)",
+            "Input tokens",
             value=None,
             min_value=1,
             step=1,
-            placeholder="as the prompt is",
+            placeholder="as they are",
             help="Prompts are cut or joined to this length. Empty leaves them as they are.",
             **_keyed("input_len"),
         )
         _problem("input_len", problems)
-    with right:
-        st.number_input("Output length (tokens)", value=None, min_value=1, step=1, **_keyed("output_len"))
+    with output_len:
+        st.number_input("Output tokens", value=None, min_value=1, step=1, **_keyed("output_len"))
         _problem("output_len", problems)
-
-
-def _stop(draft: loadform.LoadDraft, problems: dict[str, str]) -> None:
-    left, right = st.columns(2, vertical_alignment="bottom")
-    with left:
-        st.segmented_control(
-            "Each level ends after",
-            [loadform.BY_SECONDS, loadform.BY_REQUESTS],
-            required=True,
-            **_keyed("stop"),
-        )
-    with right:
+    with stop:
         if draft.stop == loadform.BY_SECONDS:
             st.number_input(
                 "Seconds per level", value=None, min_value=1.0, step=5.0, format="%.0f", **_keyed("seconds")
             )
         else:
             st.number_input("Requests per level", value=None, min_value=1, step=1, **_keyed("requests"))
-    _problem(draft.stop, problems)
+        _problem(draft.stop, problems)
 
 
 def _more(problems: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 """Every session key, and the form's values in it. Inputs are kept for the whole session: no page switch loses them."""
 
+import os
 from collections.abc import MutableMapping
 
 import streamlit as st
@@ -20,12 +21,18 @@ MTP, ENV, OTHER = "tune_mtp", "tune_env", "tune_other"
 
 RUN = "run"  # query parameters
 RUN_A, RUN_B = "a", "b"
-FILTER_TAG, FILTER_VERDICT = "runs_tag", "runs_verdict"
+FILTER_TAG, FILTER_VERDICT, FILTER_NOTE = "runs_tag", "runs_verdict", "runs_note"
+UPLOAD = "runs_upload"
 
 _LOAD = "tune_load_buffer"
 _TELEMETRY = "tune_telemetry_buffer"
 _LOG = "tune_log_buffer"
 RESULT = "tune_result"  # (load id, its final result)
+
+
+def dashboard_owner() -> str:
+    """Who launches from these pages: this server process, so that its end stops its own engines and no other's."""
+    return f"ui-{os.getpid()}"
 
 
 def control_key(kind: EngineKind, control: str) -> str:
@@ -70,9 +77,10 @@ def refill(request: LaunchRequest) -> None:
     _state()[REFILL] = request
 
 
-def start_controls(scan: Scan, kind: EngineKind) -> None:
+def start_controls(scan: Scan) -> None:
     """Gives every control that has no value yet the one it opens with."""
     state = _state()
+    kind = EngineKind(chosen_engine()[0])
     for control, _ in form.declared(scan):
         state.setdefault(control_key(kind, control.key), control.start)
 
@@ -80,7 +88,7 @@ def start_controls(scan: Scan, kind: EngineKind) -> None:
 def draft(scan: Scan) -> form.Draft:
     """The launch form as it stands now; also right inside a callback, where arguments are one run old."""
     state = _state()
-    kind = EngineKind(str(state.get(KIND, EngineKind.REFERENCE.value)))
+    kind = EngineKind(chosen_engine()[0])
     port = state.get(PORT)
     return form.Draft(
         kind=kind,

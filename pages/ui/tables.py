@@ -1,15 +1,19 @@
 """Documents → rows of text for tables. Pure. What is absent reads `n/a`, and its reason stands beside it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.metrics import METRICS, MetricSpec
 from backend.schema.engine import EngineState, EngineStatus, Phase
 from backend.schema.load import Distribution, LevelResult, RequestRecord
 from backend.schema.run import ComparedMetric, RunRow
 from pages.ui import format as fmt
-from pages.ui.labels import BETTER, COMPARED, METRICS, PHASES, VERDICTS, MetricLabel
+from pages.ui.labels import BETTER, CLIENT_VERDICTS, COMPARED, PHASES, STATISTICS, VERDICTS
 
 Row = dict[str, str]
+
+# Of these distributions the tail is shown too, or alone; of the others the median.
+TAILS = {"ttft_ms": ("p50", "p99"), "itl_ms": ("p50", "p99"), "icl_ms": ("p99",)}
 
 
 @dataclass(frozen=True)
@@ -49,46 +53,80 @@ def _phase_seconds(phase: Phase) -> str:
     return "" if phase.seconds is None else fmt.seconds(phase.seconds)
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One line of a results table: a metric, and of a distribution one statistic."""
+
+    spec: MetricSpec
+    statistic: str | None
+
+    @property
+    def label(self) -> str:
+        word = STATISTICS.get(self.statistic or "")
+        return f"{self.spec.label}, {word}" if word else self.spec.label
+
+    @property
+    def unit(self) -> str:
+        return "%" if self.spec.unit == "ratio" else self.spec.unit
+
+    def value(self, level: LevelResult) -> float | None:
+        """The figure of a level in `unit`, or None."""
+        value = getattr(getattr(level, self.spec.place), self.spec.name, None)
+        if isinstance(value, Distribution):
+            value = getattr(value, self.statistic or "p50")
+        if value is None:
+            return None
+        return float(value) * (100 if self.spec.unit == "ratio" else 1)
+
+
+def _in_reading_order() -> list[MetricSpec]:
+    """Acceptance explains throughput, so it stands right under it; the list of positions has a line of its own."""
+    first = [spec for spec in METRICS if spec.name.startswith(("output_", "tok_s_"))]
+    acceptance = [spec for spec in METRICS if spec.place == "acceptance" and spec.name != "per_position"]
+    rest = [spec for spec in METRICS if spec not in first and spec.place != "acceptance"]
+    return [*first, *acceptance, *rest]
+
+
+FIGURES = tuple(
+    Figure(spec, statistic)
+    for spec in _in_reading_order()
+    for statistic in (TAILS.get(spec.name, ("p50",)) if spec.distribution else (None,))
+)
+
+
 def level_rows(levels: Sequence[LevelResult]) -> list[Row]:
-    """One row per metric, one column per concurrency level."""
+    """One row per figure that some level has, one column per concurrency level."""
     heads = level_heads(levels)
     rows = []
-    for metric in METRICS:
-        cells = {head: metric_text(level, metric) for head, level in zip(heads, levels, strict=True)}
-        rows.append({"Metric": metric.label, **cells, "Unit": metric.unit})
-    for label, cell in (
-        ("Requests ok / failed", lambda level: f"{level.requests.ok} / {level.requests.failed}"),
-        ("Output tokens", lambda level: f"{level.tokens.output:,}"),
-        ("Measured for", lambda level: fmt.seconds(level.seconds)),
-        ("In flight, achieved", lambda level: fmt.number(level.client.in_flight_achieved)),
-        ("Load client", lambda level: VERDICTS[level.client.verdict]),
-    ):
-        rows.append({"Metric": label, **{h: cell(lv) for h, lv in zip(heads, levels, strict=True)}, "Unit": ""})
+    for figure in FIGURES:
+        values = [figure.value(level) for level in levels]
+        if all(v is None for v in values) and figure.spec.name != "accept_length":
+            continue
+        cells = {head: fmt.number(value) for head, value in zip(heads, values, strict=True)}
+        rows.append({"Figure": figure.label, **cells, "Unit": figure.unit})
+    for label, cell, unit in COUNTS:
+        rows.append({"Figure": label, **{h: cell(lv) for h, lv in zip(heads, levels, strict=True)}, "Unit": unit})
     return rows
+
+
+def _positions(level: LevelResult) -> str:
+    shares = level.acceptance.per_position if level.acceptance else []
+    return " / ".join(f"{share * 100:.0f}" for share in shares) or fmt.NA
+
+
+COUNTS: tuple[tuple[str, Callable[[LevelResult], str], str], ...] = (
+    ("Accepted at draft 1 / 2 / …", _positions, "%"),
+    ("Requests ok / failed", lambda level: f"{level.requests.ok} / {level.requests.failed}", ""),
+    ("Output tokens", lambda level: f"{level.tokens.output:,}", ""),
+    ("Measured for", lambda level: fmt.seconds(level.seconds), ""),
+    ("Load client", lambda level: CLIENT_VERDICTS[level.client.verdict], ""),
+)
 
 
 def level_heads(levels: Sequence[LevelResult]) -> list[str]:
     """Column titles; a level that was asked for twice gets its position too."""
     counts = [level.concurrency for level in levels]
-    return [
-        f"{c} user{'s' if c != 1 else ''}" + (f" (#{i})" if counts.count(c) > 1 else "")
-        for i, c in enumerate(counts, start=1)
-    ]
-
-
-def metric_value(level: LevelResult, metric: MetricLabel) -> float | None:
-    """The single figure of a level that stands for this metric, in the metric's unit."""
-    source = level.acceptance if metric.of_acceptance else level.metrics
-    value = None if source is None else getattr(source, metric.name)
-    if isinstance(value, Distribution):
-        return float(getattr(value, metric.statistic))
-    if value is None:
-        return None
-    return float(value) * (100 if metric.unit == "%" else 1)
-
-
-def metric_text(level: LevelResult, metric: MetricLabel) -> str:
-    return fmt.number(metric_value(level, metric))
+    return [fmt.users(c) + (f" (#{i})" if counts.count(c) > 1 else "") for i, c in enumerate(counts, start=1)]
 
 
 def absences(levels: Sequence[LevelResult]) -> list[str]:
@@ -97,15 +135,27 @@ def absences(levels: Sequence[LevelResult]) -> list[str]:
     found: dict[str, list[str]] = {}
     for head, level in zip(heads, levels, strict=True):
         for name, reason in level.metrics.absent.items():
-            found.setdefault(f"{_label_of(name)}: {reason}", []).append(head)
+            if name == "goodput_s":  # absent unless somebody asks for it with an objective
+                continue
+            found.setdefault(f"{label_of(name)}: {reason}", []).append(head)
         if level.acceptance is None:
             reason = level.acceptance_absent or "the engine reports no speculation counters"
             found.setdefault(f"Acceptance: {reason}", []).append(head)
     return [f"{reason} ({', '.join(where)})" for reason, where in found.items()]
 
 
-def _label_of(name: str) -> str:
-    return next((metric.label for metric in METRICS if metric.name == name), name)
+def label_of(name: str) -> str:
+    """The declared label of a metric; `ttft_ms_p99` is a metric and a statistic."""
+    specs = {spec.name: spec for spec in METRICS}
+    if name in specs:
+        return specs[name].label
+    base, _, statistic = name.rpartition("_")
+    return f"{specs[base].label}, {STATISTICS.get(statistic, statistic)}" if base in specs else name
+
+
+def glossary_rows() -> list[Row]:
+    """What every figure means, as it is declared."""
+    return [{"Figure": m.label, "Unit": m.unit, "How it is computed": m.formula, "Needs": m.needs} for m in METRICS]
 
 
 def failures(levels: Sequence[LevelResult]) -> list[Row]:
@@ -114,6 +164,17 @@ def failures(levels: Sequence[LevelResult]) -> list[Row]:
         {"Level": head, "Error class": name, "Requests": str(count)}
         for head, level in zip(level_heads(levels), levels, strict=True)
         for name, count in level.requests.by_class.items()
+    ]
+
+
+def filter_runs(runs: Sequence[RunRow], tag: str | None, verdict: str | None, note: str) -> list[RunRow]:
+    """Runs with this tag, this verdict, and this text in the note (in any case)."""
+    return [
+        run
+        for run in runs
+        if (tag is None or tag in run.tags)
+        and (verdict is None or run.verdict == verdict)
+        and note.lower() in run.note.lower()
     ]
 
 
@@ -176,15 +237,15 @@ def compared_rows(metrics: Iterable[ComparedMetric]) -> list[Row]:
     """Metrics side by side: both values, the ratio B / A with its interval, and the verdict in words."""
     rows = []
     for m in metrics:
-        interval = NA_INTERVAL if m.ci_low is None or m.ci_high is None else f"{m.ci_low:.3f} – {m.ci_high:.3f}"
+        interval = fmt.NA if m.ci_low is None or m.ci_high is None else f"{m.ci_low:.3f} – {m.ci_high:.3f}"
         rows.append(
             {
-                "Metric": _label_of(m.name),
+                "Figure": label_of(m.name),
                 "Users": "" if m.concurrency is None else str(m.concurrency),
                 "A": fmt.number(m.a),
                 "B": fmt.number(m.b),
                 "Unit": m.unit,
-                "Better": BETTER[m.better],
+                "Wanted": BETTER[m.better],
                 "B / A": fmt.NA if m.ratio is None else f"{m.ratio:.3f}×",
                 "Interval of the ratio": interval,
                 "Verdict": COMPARED[m.verdict],
@@ -192,9 +253,6 @@ def compared_rows(metrics: Iterable[ComparedMetric]) -> list[Row]:
             }
         )
     return rows
-
-
-NA_INTERVAL = fmt.NA
 
 
 def pairs(mapping: Mapping[str, object]) -> list[Row]:

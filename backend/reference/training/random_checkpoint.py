@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -51,7 +52,7 @@ def _random(name: str, shape: Shape, generator: torch.Generator) -> torch.Tensor
         return 0.1 * noise
     if name.endswith("embed_tokens.weight"):
         return 0.5 * noise
-    return noise * shape[-1] ** -0.5
+    return noise / math.sqrt(shape[-1])
 
 
 def small_tokenizer(vocab_size: int) -> Tokenizer:

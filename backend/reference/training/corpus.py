@@ -1,0 +1,198 @@
+"""Training text: the running CPython's standard library, split by file, as plain documents and as chat turns.
+
+Every file appears twice: whole, and cut into turns in which the user gives the first lines of a piece of code and the
+assistant continues it. Held-out files are never seen in training, nor by the tokenizer.
+"""
+
+import hashlib
+import json
+import random
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from backend.errors import InputError
+from backend.reference.training.tokenizer import SPECIAL_TOKENS, render_chat, train_tokenizer
+
+# Tables and generated text: nothing to learn about code.
+EXCLUDED = {"site-packages", "encodings", "pydoc_data", "__pycache__", "encoded_modules", "cjkencodings"}
+SHORTEST_FILE_CHARS = 200
+HOLD_OUT_MODULUS = 20
+
+USER_FORMS = ("{code}", "Continue this Python code:\n\n{code}", "Complete the following Python module.\n\n{code}")
+USER_CHARS = (150, 540)  # about 60 to 200 tokens
+ASSISTANT_CHARS = (200, 1800)
+ASSISTANT_LIMIT_CHARS = 3000
+
+Tokens = NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the standard library; `path` is relative to it, with forward slashes."""
+
+    path: str
+    text: str
+
+    @property
+    def is_test(self) -> bool:
+        return any("test" in part for part in self.path.split("/"))
+
+    @property
+    def is_held_out(self) -> bool:
+        """One non-test file in twenty, by the MD5 of its path."""
+        digest = hashlib.md5(self.path.encode(), usedforsecurity=False).hexdigest()
+        return not self.is_test and int(digest, 16) % HOLD_OUT_MODULUS == 0
+
+
+def read_sources(root: Path | None = None) -> list[Source]:
+    """All usable files under `root` (default: the running interpreter's standard library), sorted by path."""
+    root = root or Path(sysconfig.get_path("stdlib"))
+    sources = []
+    for file in sorted(root.rglob("*.py")):
+        relative = file.relative_to(root)
+        if EXCLUDED & set(relative.parts) or relative.name.startswith("_sysconfigdata"):
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a test of other encodings
+        if len(text) >= SHORTEST_FILE_CHARS:
+            sources.append(Source(relative.as_posix(), text))
+    return sources
+
+
+def split(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+    """Training files and held-out files."""
+    held_out = [source for source in sources if source.is_held_out]
+    return [source for source in sources if not source.is_held_out], held_out
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A user's code and its true continuation. `line` is where the code begins in its file, from 1."""
+
+    line: int
+    user: str
+    assistant: str
+
+
+def cut_turns(text: str, rng: random.Random) -> Iterator[Turn]:
+    """Cut a file into consecutive turns; the assistant's part ends before a top-level statement where it can."""
+    lines = text.splitlines(keepends=True)
+    start = 0
+    while start < len(lines):
+        middle = _take(lines, start, rng.uniform(*USER_CHARS))
+        end = _take(lines, middle, rng.uniform(*ASSISTANT_CHARS))
+        limit = _take(lines, middle, ASSISTANT_LIMIT_CHARS)
+        while end < limit and not _begins_block(lines, end):
+            end += 1
+        user, assistant = "".join(lines[start:middle]).strip("\n"), "".join(lines[middle:end]).rstrip()
+        if user and assistant:
+            code = rng.choice(USER_FORMS).format_map({"code": user})
+            yield Turn(start + 1, code, assistant)
+        start = end
+
+
+def _take(lines: Sequence[str], start: int, chars: float) -> int:
+    """Index after the lines from `start` that hold at least `chars` characters."""
+    taken, end = 0, start
+    while end < len(lines) and taken < chars:
+        taken += len(lines[end])
+        end += 1
+    return end
+
+
+def _begins_block(lines: Sequence[str], index: int) -> bool:
+    return not lines[index][0].isspace() and not lines[index - 1].strip()
+
+
+def encode_document(tokenizer: Tokenizer, text: str) -> list[int]:
+    return list(tokenizer.encode(text + SPECIAL_TOKENS[0]).ids)
+
+
+def encode_turn(tokenizer: Tokenizer, turn: Turn) -> list[int]:
+    """Prompt and answer are encoded apart, as when serving: no token spans the point where generation begins."""
+    prompt = tokenizer.encode(render_chat(turn.user)).ids
+    answer = tokenizer.encode(f"{turn.assistant}{SPECIAL_TOKENS[2]}\n{SPECIAL_TOKENS[0]}").ids
+    return [*prompt, *answer]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Token streams: training, the starts of its documents, and held-out text as plain documents and as chat."""
+
+    train: Tokens
+    starts: NDArray[np.int64]
+    hold: Tokens
+    hold_chat: Tokens
+    tokenizer: Tokenizer
+
+    def save(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in ("train", "starts", "hold", "hold_chat"):
+            np.save(directory / f"{name}.npy", getattr(self, name))
+        self.tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Corpus":
+        """Raises InputError when `directory` holds no corpus."""
+        if not (directory / "train.npy").exists():
+            raise InputError(f"{directory} holds no corpus (train.npy is missing); leave --corpus out to build one.")
+        arrays = {name: np.load(directory / f"{name}.npy") for name in ("train", "starts", "hold", "hold_chat")}
+        return cls(**arrays, tokenizer=Tokenizer.from_file(str(directory / "tokenizer.json")))
+
+
+def build_corpus(sources: Sequence[Source], vocab_size: int, seed: int) -> Corpus:
+    """Split, train the tokenizer, encode. The same on every run over the same files with the same seed."""
+    train, held_out = split(sources)
+    tokenizer = train_tokenizer([source.text for source in train if not source.is_test], vocab_size)
+    documents = [document for source in train for document in _documents(tokenizer, source, seed)]
+    random.Random(seed).shuffle(documents)  # noqa: S311 (reproducible order, no secret)
+    lengths = np.array([len(document) for document in documents])
+    return Corpus(
+        train=_stream(documents),
+        starts=np.concatenate([[0], lengths.cumsum()[:-1]]).astype(np.int64),
+        hold=_stream([encode_document(tokenizer, source.text) for source in held_out]),
+        hold_chat=_stream([ids for source in held_out for ids in _chat_documents(tokenizer, source, seed)]),
+        tokenizer=tokenizer,
+    )
+
+
+def _documents(tokenizer: Tokenizer, source: Source, seed: int) -> list[list[int]]:
+    return [encode_document(tokenizer, source.text), *_chat_documents(tokenizer, source, seed)]
+
+
+def _chat_documents(tokenizer: Tokenizer, source: Source, seed: int) -> list[list[int]]:
+    return [encode_turn(tokenizer, turn) for turn in source_turns(source, seed)]
+
+
+def source_turns(source: Source, seed: int) -> list[Turn]:
+    """The chat turns of one file; they do not depend on which other files there are."""
+    return list(cut_turns(source.text, random.Random(f"{seed}/{source.path}")))  # noqa: S311
+
+
+def _stream(documents: Sequence[Sequence[int]]) -> Tokens:
+    return np.concatenate([np.asarray(document, dtype=np.uint16) for document in documents])
+
+
+def describe(sources: Sequence[Source], corpus: Corpus) -> dict[str, object]:
+    """Facts about the corpus for the checkpoint's record."""
+    train, held_out = split(sources)
+    return {
+        "source": f"CPython {sys.version.split()[0]} Lib",
+        "train_files": len(train),
+        "train_tokens": len(corpus.train),
+        "hold_files": [source.path for source in held_out],
+        "hold_tokens": len(corpus.hold),
+    }
+
+
+def write_description(directory: Path, sources: Sequence[Source], corpus: Corpus) -> None:
+    (directory / "corpus.json").write_text(json.dumps(describe(sources, corpus), indent=1) + "\n", encoding="utf-8")

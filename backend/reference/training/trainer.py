@@ -1,0 +1,236 @@
+"""The two phases of training: main model and MTP layer together, then the MTP layer alone on the frozen main model."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.reference.config import TextConfig
+from backend.reference.training.checkpoint import WEIGHTS_FILE, Weights, save_weights
+from backend.reference.training.corpus import Corpus
+from backend.reference.training.model import Losses, TextModel, initial_weights, set_compute
+from backend.reference.training.optimizer import Optimizer
+
+WARM_UP_STEPS = 100
+CONSTANT_SHARE = 0.4  # of a phase, before the learning rate falls linearly
+FINAL_SCALE = 0.02
+MTP_STEPS_EARLY, MTP_STEPS_LATE, MTP_LATE_SHARE = 2, 3, 0.65
+MTP_PHASE_STRENGTH = 0.4  # of the learning rates of the joint phase
+HARD_TARGET_SHARE = 0.5
+HOLD_WINDOWS = 24
+REPORT_STEPS, SAVE_STEPS = 50, 500
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how wide. `minutes` is a guard: near it the schedule hurries, so that it always ends decayed."""
+
+    tokens: int
+    minutes: float
+    batch: int
+    length: int
+    seed: int = 0
+    joint_share: float = 0.8
+
+
+@dataclass
+class Record:
+    """What happened, written beside the weights as `training.json`."""
+
+    plan: Plan
+    device: str
+    torch: str = torch.__version__
+    tokens: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    holdout: list[dict[str, Any]] = field(default_factory=list)
+
+
+LossFunction = Callable[[TextModel, Tensor, int], Losses]
+"""Model, tokens [B, T+1+drafts], number of draft steps."""
+
+
+def joint_loss(model: TextModel, tokens: Tensor, drafts: int) -> Losses:
+    return model.losses(tokens, drafts, HARD_TARGET_SHARE)
+
+
+class GradientStep:
+    """Loss and gradients of one batch. On a GPU the work is captured once as a CUDA graph and replayed.
+
+    The model is small: launching its several thousand kernels one by one takes far longer than running them.
+    """
+
+    def __init__(self, model: TextModel, loss: LossFunction, drafts: int) -> None:
+        self.model, self.loss, self.drafts = model, loss, drafts
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.tokens: Tensor | None = None
+        self.losses: Losses | None = None
+
+    def __call__(self, tokens: Tensor) -> Losses:
+        """Gradients of this batch replace those of the last one."""
+        if not tokens.is_cuda:
+            return self._compute(tokens)
+        if self.graph is None or self.tokens is None:
+            self._capture(tokens)
+        assert self.graph is not None and self.tokens is not None and self.losses is not None  # noqa: S101
+        self.tokens.copy_(tokens)
+        self.graph.replay()
+        return self.losses
+
+    def _compute(self, tokens: Tensor) -> Losses:
+        self.model.zero_grad(set_to_none=True)
+        losses = self.loss(self.model, tokens, self.drafts)
+        losses.total.backward()  # type: ignore[no-untyped-call]
+        return losses
+
+    def _capture(self, tokens: Tensor) -> None:
+        self.tokens = tokens.clone()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):  # libraries allocate their workspaces on first use, which a capture forbids
+                self._compute(self.tokens)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        self.model.zero_grad(set_to_none=True)
+        with torch.cuda.graph(self.graph):
+            self.losses = self._compute(self.tokens)
+
+
+class Sampler:
+    """Windows of the training stream: half begin where a document does, half anywhere. Same windows for one seed."""
+
+    def __init__(self, corpus: Corpus, seed: int, device: torch.device) -> None:
+        self.stream = torch.from_numpy(corpus.train.astype("int32")).to(device)
+        self.starts = torch.from_numpy(corpus.starts)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def batch(self, rows: int, width: int) -> Tensor:
+        """[rows, width] token ids."""
+        last = len(self.stream) - width
+        at_start = self.starts[torch.randint(len(self.starts), (rows // 2,), generator=self.generator)]
+        anywhere = torch.randint(last, (rows - rows // 2,), generator=self.generator)
+        offsets = torch.cat([at_start, anywhere]).clamp(max=last).to(self.stream.device, non_blocking=True)
+        return self.stream[offsets[:, None] + torch.arange(width, device=self.stream.device)].long()
+
+
+class Trainer:
+    """One training run. `directory` gets `model.safetensors` (BF16) and `training.json`, renewed as it goes."""
+
+    def __init__(self, config: TextConfig, corpus: Corpus, plan: Plan, device: torch.device, directory: Path) -> None:
+        self.config, self.corpus, self.plan, self.device, self.directory = config, corpus, plan, device, directory
+        self.model = TextModel(config)
+        self.model.load_state_dict(initial_weights(config, plan.seed))
+        self.model.to(device)
+        set_compute(self.model, torch.bfloat16)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+        self.record = Record(plan, name)
+        self.sampler = Sampler(corpus, plan.seed, device)
+        self.began = time.monotonic()
+
+    def run(self, resume: Weights | None = None) -> Record:
+        """Both phases; with `resume` only the second, from those weights."""
+        if resume is None:
+            everything = Optimizer(self.model.named_parameters())
+            self._phase("joint", 0.0, self.plan.joint_share, joint_loss, everything)
+        else:
+            self.model.load_state_dict(resume)
+        # The MTP layer must imitate the main model as it is shipped: rounded.
+        self._load_rounded(self.model.state_dict())
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name.startswith("mtp."))
+        drafts = ((n, p) for n, p in self.model.named_parameters() if p.requires_grad)
+        start = 0.0 if resume is not None else self.plan.joint_share
+        self._phase("mtp", start, 1.0, TextModel.draft_loss, Optimizer(drafts, MTP_PHASE_STRENGTH))
+        return self.record
+
+    def _phase(self, name: str, start: float, end: float, loss: LossFunction, optimizer: Optimizer) -> None:
+        """Train while overall progress is between `start` and `end`; finish on the best held-out weights."""
+        best, best_weights, step, gradients = float("inf"), self.model.state_dict(), 0, None
+        while (overall := self._progress()) < end:
+            progress = (overall - start) / (end - start)
+            drafts = MTP_STEPS_LATE if name == "mtp" or progress >= MTP_LATE_SHARE else MTP_STEPS_EARLY
+            if gradients is None or gradients.drafts != drafts:
+                gradients = GradientStep(self.model, loss, drafts)
+            losses = gradients(self.sampler.batch(self.plan.batch, self.plan.length + 1 + drafts))
+            optimizer.step(schedule(progress, step))
+            step += 1
+            self.record.steps += 1
+            self.record.tokens += self.plan.batch * self.plan.length
+            if step % REPORT_STEPS == 0:
+                self._report(name, losses)
+            if step % SAVE_STEPS == 0:
+                best, best_weights = self._keep_best(name, best, best_weights)
+        _, best_weights = self._keep_best(name, best, best_weights)
+        self._load_rounded(best_weights)
+
+    def _progress(self) -> float:
+        self.record.seconds = time.monotonic() - self.began
+        return max(self.record.tokens / self.plan.tokens, self.record.seconds / 60.0 / self.plan.minutes)
+
+    def _keep_best(self, name: str, best: float, weights: Weights) -> tuple[float, Weights]:
+        measured = self._holdout()
+        self.record.holdout.append({"phase": name, "step": self.record.steps, **measured})
+        _say(f"  hold-out after {self.record.steps} steps: {json.dumps(measured)}")
+        score = measured["main"] if name == "joint" else sum(measured["mtp"])
+        if score >= best:
+            return best, weights
+        self.save()
+        return score, {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
+
+    @torch.no_grad()
+    def _holdout(self) -> dict[str, Any]:
+        """Held-out losses: code alone, and chat with its draft losses and agreement."""
+        plain = self.model.losses(self._hold_windows(self.corpus.hold), MTP_STEPS_LATE, 0.0)
+        chat = self.model.losses(self._hold_windows(self.corpus.hold_chat), MTP_STEPS_LATE, 0.0)
+        rounded = {key: [round(v, 4) for v in values.tolist()] for key, values in _drafts(chat).items()}
+        return {"main": round(plain.main.item(), 4), "chat": round(chat.main.item(), 4), **rounded}
+
+    def _hold_windows(self, stream: Any) -> Tensor:
+        width = self.plan.length + 1 + MTP_STEPS_LATE
+        count = min(HOLD_WINDOWS, len(stream) // width)
+        step = (len(stream) - width) // max(1, count - 1)
+        tokens = torch.from_numpy(stream.astype("int64"))
+        return torch.stack([tokens[i * step : i * step + width] for i in range(count)]).to(self.device)
+
+    def _load_rounded(self, weights: Weights) -> None:
+        self.model.load_state_dict({name: tensor.bfloat16().float() for name, tensor in weights.items()})
+
+    def save(self) -> None:
+        """Write the weights and the record; a kill between the two leaves the older weights in place."""
+        part = self.directory / "part"
+        save_weights(part, self.config, self.model.state_dict())
+        (part / WEIGHTS_FILE).replace(self.directory / WEIGHTS_FILE)
+        part.rmdir()
+        (self.directory / "training.json").write_text(json.dumps(asdict(self.record), indent=1), encoding="utf-8")
+
+    def _report(self, name: str, losses: Losses) -> None:
+        seconds = time.monotonic() - self.began
+        agreement = [round(value, 3) for value in losses.agreement.tolist()]
+        _say(
+            f"{name} step {self.record.steps} {seconds:.0f} s {self.record.tokens / seconds:,.0f} tok/s "
+            f"main {losses.main.item():.3f} agreement {agreement}"
+        )
+
+
+def schedule(progress: float, step: int) -> float:
+    """Learning-rate scale: linear warm-up, constant, then linear decay over the rest of the phase."""
+    warm_up = min(1.0, (step + 1) / WARM_UP_STEPS)
+    if progress < CONSTANT_SHARE:
+        return warm_up
+    return warm_up * max(FINAL_SCALE, (1.0 - progress) / (1.0 - CONSTANT_SHARE))
+
+
+def _drafts(losses: Losses) -> dict[str, Tensor]:
+    return {"mtp": losses.mtp, "agreement": losses.agreement}
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -9,7 +9,10 @@ _ASKED_TO_STOP = ("SIGTERM received", "Gracefully exiting")
 
 
 def diagnose_log(text: str) -> Diagnosis:
-    """Phases, memory ledger, changed values and failure of a log. Seconds are differences of its own time stamps."""
+    """Phases, memory ledger, changed values and failure of a log. Seconds are differences of its own time stamps.
+
+    `text` must keep its carriage returns (open with `newline=""`): they redraw progress bars and begin no line.
+    """
     log = LaunchLog()
     at_s = _first_time(text)
     stopped = False

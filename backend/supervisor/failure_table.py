@@ -96,6 +96,7 @@ FAILURES: tuple[FailureRow, ...] = (
         r"no kernel image is available for execution",
         r"cudaErrorNoKernelImageForDevice",
         r"invalid device function",
+        r"not supported on \.target",
         advice="the engine was built without code for this GPU's architecture: install a build for it, or choose "
         "another backend",
     ),
@@ -146,6 +147,8 @@ FAILURES: tuple[FailureRow, ...] = (
     _row(
         "moe_backend_unsupported",
         rf"(?i)moe[_ -](?:runner[_ -]|a2a[_ -])?backend.*{_NOT_SUPPORTED}",
+        r"No \S+ MoE backend supports",
+        r"does not support MoEActivation",
         rf"{_NOT_SUPPORTED}.*moe[_ -](?:runner[_ -]|a2a[_ -])?backend",
         advice="choose another --moe-runner-backend (and --speculative-moe-runner-backend)",
     ),

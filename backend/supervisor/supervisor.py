@@ -158,6 +158,7 @@ class Supervisor:
             lifecycle.remember_relatives(engine)
             engine.log.clock.finish(engine.log.ready_at_s or 0.0)
             await self._check_adopted(engine)
+        engine.touch()
         engine.stop_requested = engine.stop_requested or engine.state is EngineState.STOPPING
         await self._serve_until_end(engine, None)
 

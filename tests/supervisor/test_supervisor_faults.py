@@ -140,9 +140,8 @@ def test_speculation_that_was_asked_for_and_is_off_raises_an_alarm(on_host: OnHo
     async def body(host: Host) -> None:
         off = await host.launch(fake({"effective": {"speculative_algorithm": None}}, flags=flags), "ready")
         assert [alarm.split(":")[0] for alarm in off.alarms] == ["spec_inactive"]
-        half = await host.launch(
-            fake({"log": no_draft, "effective": {"speculative_algorithm": "EAGLE"}}, flags=flags), "ready"
-        )
+        eagle = {"speculative_algorithm": "EAGLE"}
+        half = await host.launch(fake({"log": LOADING, "effective": eagle}, flags=flags), "ready")
         assert "no draft model" in half.alarms[0]
         on = await host.launch(fake({"effective": eagle}, flags=flags), "ready")
         assert on.alarms == []

@@ -138,8 +138,7 @@ def _line(line: int | None) -> str:
 def progress(load: LoadStatus) -> str:
     """One line while a load test runs."""
     now = load.progress
-    level = "" if now.level is None else f" level {now.level} ({now.level_index + 1} of {now.levels})"
-    return f"  {load.state}{level}: {_done(load)} requests, {now.elapsed_s:.0f} s {now.message}".rstrip()
+    return f"  {load.state:<9} {now.elapsed_s:5.0f} s  {now.message or f'{_done(load)} requests'}"
 
 
 def _done(load: LoadStatus) -> str:

@@ -1,8 +1,10 @@
 """Aligned plain-text tables and figures with units."""
 
+import re
 from collections.abc import Sequence
 
 MISSING = "–"
+_FIGURE = re.compile(r"[-+]?\d[\d.,]*( ?(%|B|[KMG]iB))?")  # not an id or a date, which also begin with a digit
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -42,4 +44,4 @@ def size(count: int | None) -> str:
 
 
 def _is_figure(cell: str) -> bool:
-    return cell == MISSING or cell[:1].isdigit() or (cell[:1] in "-+" and cell[1:2].isdigit())
+    return cell == MISSING or _FIGURE.fullmatch(cell) is not None

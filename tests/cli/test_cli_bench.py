@@ -18,7 +18,10 @@ def test_bench_waits_and_answers_with_the_result(bench):
     outcome = bench("--json")
     assert outcome.status == 0
     assert Bench.model_validate(outcome.document).run_id == "r1"
-    assert "running level 4 (2 of 2): 3 of 8 requests" in outcome.err
+    assert [line.split() for line in outcome.err.splitlines()[1:]] == [
+        ["warmup", "2", "s", "0", "of", "8", "requests"],
+        ["running", "2", "s", "3", "of", "8", "requests"],
+    ]
     assert len(outcome.out.splitlines()) == 1
 
 

@@ -67,6 +67,7 @@ def test_figures_line_up_on_the_right_and_words_on_the_left():
     assert table(("name", "tok/s"), [("a", "9.5"), ("long", "120.0"), ("x", "–")]) == (
         "name  tok/s\na       9.5\nlong  120.0\nx         –"
     )
+    assert table(("run", "size"), [("2026-a", "1.5 KiB")]) == "run        size\n2026-a  1.5 KiB"
 
 
 def test_what_was_not_measured_is_a_dash_and_never_a_zero():

@@ -22,9 +22,10 @@ FRONT_END = re.compile(r"<script|<style|addEventListener|document\.querySelector
 def release_literals(source: str, own_version: str) -> Iterator[str]:
     """Versions of another program that the code compares with or spells. Its own version is its own business."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != own_version:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for found in RELEASE.findall(node.value):
-                yield f"{node.lineno}: the version literal {found}"
+                if found != own_version:
+                    yield f"{node.lineno}: the version literal {found}"
         elif isinstance(node, ast.Compare):
             for part in [node.left, *node.comparators]:
                 if _is_version_tuple(part):

@@ -66,6 +66,8 @@ LOAD_POINT_PERIOD_S = 1.0
 LOAD_LAG_PERIOD_MS = 20.0
 # A failed request frees its slot at once; without a pause a server that refuses all would be hammered.
 LOAD_FAILURE_PAUSE_S = 0.1
+# A SYN is answered at once or not at all; two losses on a bad link are made up for within 3 s.
+LOAD_CONNECT_TIMEOUT_S = 5.0
 # Connections that cannot be made for this long, without one success, end the test: the server is gone.
 LOAD_SERVER_GONE_S = 5.0
 # /flush_cache answers 400 while the server still works off cancelled requests: a second or two at most.

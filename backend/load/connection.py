@@ -165,9 +165,14 @@ async def connect(address: Address) -> Connection:
     """A new connection. ConnectionLostError when the server cannot be reached."""
     context = ssl.create_default_context() if address.tls else None
     try:
-        _, protocol = await asyncio.get_running_loop().create_connection(
-            Connection, address.host, address.port, ssl=context
-        )
+        async with asyncio.timeout(thresholds.LOAD_CONNECT_TIMEOUT_S):
+            _, protocol = await asyncio.get_running_loop().create_connection(
+                Connection, address.host, address.port, ssl=context
+            )
+    except TimeoutError as error:
+        raise ConnectionLostError(
+            f"cannot connect to {address.netloc} within {thresholds.LOAD_CONNECT_TIMEOUT_S:g} s"
+        ) from error
     except OSError as error:
         raise ConnectionLostError(f"cannot connect to {address.netloc}: {error.strerror or error}") from error
     return protocol

@@ -153,10 +153,12 @@ def read_openai(stream: Stream, payload: bytes, now_ns: int) -> None:
         return
     answer, other = _delta(event, stream)
     usage = event.get("usage")
-    if usage:
-        _read_usage(stream, usage, now_ns, in_stream=bool(event.get("choices")))
+    tokens = _read_usage(stream, usage) if usage else None
+    if tokens is not None and event.get("choices") and not stream.text_ns:
+        stream.count(tokens, now_ns)
     elif answer or other:
         stream.text_ns.append(now_ns)
+    stream.output_tokens = tokens if tokens is not None else stream.output_tokens
     if answer:
         if stream.first_answer_ns is None:
             stream.first_answer_ns = now_ns
@@ -179,18 +181,17 @@ def _delta(event: dict[str, Any], stream: Stream) -> tuple[str, bool]:
     return delta.get("content") or "", other
 
 
-def _read_usage(stream: Stream, usage: dict[str, Any], now_ns: int, *, in_stream: bool) -> None:
-    """Counts. A trailing usage event without choices states the total; it is not an arrival of tokens."""
+def _read_usage(stream: Stream, usage: dict[str, Any]) -> int | None:
+    """The output tokens that a usage object states; notes the other counts.
+
+    Usage in the trailing event without choices, or in the last event of a stream that had none before, is the total.
+    It is not an arrival of that many tokens.
+    """
     stream.input_tokens = usage.get("prompt_tokens", stream.input_tokens)
     details = usage.get("prompt_tokens_details")
     if details and details.get("cached_tokens") is not None:
         stream.cached_tokens = details["cached_tokens"]
-    tokens = usage.get("completion_tokens")
-    if tokens is None:
-        return
-    if in_stream and not stream.text_ns:
-        stream.count(tokens, now_ns)
-    stream.output_tokens = tokens
+    return usage.get("completion_tokens")
 
 
 def _read_meta(stream: Stream, meta: dict[str, Any]) -> None:

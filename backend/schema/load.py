@@ -79,7 +79,7 @@ class RequestRecord(Document):
     """One request, kept whole. All `_ns` are CLOCK_MONOTONIC; `chunk_ns`/`chunk_tokens` are parallel.
 
     chunk_ns[i]      arrival of the i-th event that added at least one token
-    chunk_tokens[i]  the server's cumulative output-token count after it
+    chunk_tokens[i]  the server's cumulative output-token count after it; empty when it gives none with each event
     `phase` is `warmup` or `measure`. A failed request is a record too, with `error_class` and `error`.
     """
 

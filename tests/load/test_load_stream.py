@@ -90,6 +90,13 @@ def test_a_trailing_usage_event_states_the_total_and_is_no_arrival() -> None:
     assert stream.arrivals == [1010]
 
 
+def test_usage_in_the_last_event_with_text_is_the_total_and_the_text_is_an_arrival() -> None:
+    last = {**chat({"content": "z"}, 40), "choices": [{"delta": {"content": "z"}, "finish_reason": "length"}]}
+    stream = feed(Stream(read_openai), chat({"content": "x"}), chat({"content": "y"}), last)
+    assert (stream.output_tokens, stream.chunk_tokens, stream.arrivals) == (40, [], [1000, 1010, 1020])
+    assert (stream.finish_reason, stream.text()) == ("length", "xyz")
+
+
 def test_reasoning_is_the_first_token_and_content_the_first_answer_token() -> None:
     for key in ("reasoning_content", "reasoning"):
         stream = feed(

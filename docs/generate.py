@@ -126,9 +126,8 @@ def cli_page() -> str:
     lines += ["`python -m backend COMMAND [options] [-- ENGINE FLAGS]`", ""]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            about = {choice.dest: choice.help for choice in action._choices_actions}
             for name, command in action.choices.items():
-                lines += [f"## {name}", "", _paragraph(about.get(name) or command.description), ""]
+                lines += [f"## {name}", "", _paragraph(command.description), ""]
                 lines += [*_arguments(command), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -181,7 +180,7 @@ def architecture_page() -> str:
     text = (HERE / "architecture.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(MODULES_BEGIN)
     _, _, after = rest.partition(MODULES_END)
-    lines = [f"- `{path}` {_summary(HERE.parent / path)}" for path in _modules()]
+    lines = [f"- `{path}`: {_summary(HERE.parent / path)}" for path in _modules()]
     return "\n".join([before + MODULES_BEGIN, *lines, MODULES_END + after])
 
 
@@ -197,7 +196,7 @@ def _summary(path: Path) -> str:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if not docstring:
         raise SystemExit(f"{path} has no docstring; its first line says what the module is for")
-    return re.split(r"(?<=[.:;])\s", " ".join(docstring.split("\n\n")[0].split()))[0].rstrip(".:;")
+    return re.split(r"(?<=\.)\s", " ".join(docstring.split("\n\n")[0].split()))[0].rstrip(".")
 
 
 # ---- all pages

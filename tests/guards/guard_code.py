@@ -23,17 +23,15 @@ def release_literals(source: str, own_version: str) -> Iterator[str]:
     """Versions of another program that the code compares with or spells. Its own version is its own business."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for found in RELEASE.findall(node.value):
-                if found != own_version:
-                    yield f"{node.lineno}: the version literal {found}"
+            found = [f"the version literal {text}" for text in RELEASE.findall(node.value) if text != own_version]
         elif isinstance(node, ast.Compare):
-            for part in [node.left, *node.comparators]:
-                if _is_version_tuple(part):
-                    yield f"{node.lineno}: a comparison with the version tuple {ast.unparse(part)}"
+            parts = [part for part in (node.left, *node.comparators) if _is_version_tuple(part)]
+            found = [f"a comparison with the version tuple {ast.unparse(part)}" for part in parts]
         elif isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] in {"Version", "parse_version"}:
-            for argument in node.args:
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield f"{node.lineno}: a comparison with version {argument.value}"
+            found = [f"a comparison with version {a.value}" for a in node.args if isinstance(a, ast.Constant)]
+        else:
+            continue
+        yield from (f"{node.lineno}: {what}" for what in found)
 
 
 def _is_version_tuple(node: ast.expr) -> bool:

@@ -15,12 +15,13 @@ _ALWAYS_SECRET = {"secret", "secrets", "password", "passwd", "passphrase", "cred
 _SECRET_LAST_WORD = (["key"], ["token"], ["auth"], ["authorization"])
 _WORD_BREAK = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
 
-_BEARER = re.compile(r"(?i)\b(bearer\s+)(?!\[redacted\])[A-Za-z0-9._~+/=-]+")
-_URL_USER = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)(?!\[redacted\]@)[^/\s@'\"]+@")
-# `api_key='x'`, `"hf_token": "x"`, `PASSWORD=x`: a name, a separator, a value that is quoted or ends at a blank.
-_ASSIGNMENT = re.compile(r"""(?x) (?P<name> [A-Za-z][A-Za-z0-9_.-]* ) (?P<sep> ["']? \s* [=:] \s* )
-                             (?P<value> "[^"\n]*" | '[^'\n]*' | [^\s,;)}\]"']+ )""")
-_OPTION = re.compile(r"(?<![\w-])(?P<name>--[A-Za-z][A-Za-z0-9_-]*)(?P<sep>\s+)(?P<value>[^\s-]\S*)")
+# Possessive quantifiers and the look-behinds keep every search linear, whatever an engine prints.
+_BEARER = re.compile(r"(?i)\b(bearer\s++)(?!\[redacted\])[A-Za-z0-9._~+/=-]++")
+_URL_USER = re.compile(r"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]*+://)(?!\[redacted\]@)[^/\s@'\"]++@")
+_OPTION = re.compile(r"(?<![\w-])(--[A-Za-z][\w-]*+\s++)(?=[^\s-])")
+# `api_key='x'`, `"hf_token": "x"`, `PASSWORD=x`: a name, a separator, then a value in quotes or up to a delimiter.
+_ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]++["']?[ \t]*+[=:][ \t]*+)""")
+_VALUE = re.compile(r""""[^"\n]*"|'[^'\n]*'|[^\s,;&()\[\]{}"']+""")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _NOTHING = {"None", "null", "True", "False", "true", "false", "''", '""'}
 
@@ -35,8 +36,7 @@ def redact_text(text: str) -> str:
     """Free text, such as a log or an error message, without secrets."""
     text = _URL_USER.sub(rf"\1{REDACTED}@", text)
     text = _BEARER.sub(rf"\1{REDACTED}", text)
-    text = _OPTION.sub(_hide_value, text)
-    return _ASSIGNMENT.sub(_hide_value, text)
+    return _hide_values(_ASSIGNMENT, _hide_values(_OPTION, text))
 
 
 def redact_env(env: Mapping[str, str]) -> dict[str, str]:
@@ -48,9 +48,15 @@ def redact_argv(argv: Sequence[str]) -> list[str]:
     """A command line with the values of secret flags replaced: `--api-key X`, `--api-key=X`, `TOKEN=X`."""
     words: list[str] = []
     for word in argv:
-        after_secret_flag = bool(words) and words[-1].startswith("--") and is_secret_name(words[-1])
-        hide = after_secret_flag and "=" not in words[-1] and not word.startswith("--")
-        words.append(REDACTED if hide else redact_text(word))
+        last = words[-1] if words else ""
+        after_secret_flag = last.startswith("--") and "=" not in last and is_secret_name(last)
+        name, equals, _ = word.partition("=")
+        if after_secret_flag and not word.startswith("--"):
+            words.append(REDACTED)
+        elif equals and is_secret_name(name):
+            words.append(f"{name}={REDACTED}")
+        else:
+            words.append(redact_text(word))
     return words
 
 
@@ -73,11 +79,22 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD_BREAK.split(name) if word]
 
 
-def _hide_value(match: re.Match[str]) -> str:
-    value = match["value"]
-    if value in _NOTHING or REDACTED.startswith(value) or not is_secret_name(match["name"]):
-        return match[0]
-    if _NUMBER.fullmatch(value) and not _ALWAYS_SECRET & set(_words(match["name"])):
-        return match[0]  # `#new-token: 512` in an engine log is a count
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{match['name']}{match['sep']}{quote}{REDACTED}{quote}"
+def _hide_values(naming: re.Pattern[str], text: str) -> str:
+    """Hides the value after each secret name. Other values are looked into: `url="http://h?api_key=x"`."""
+    parts, done = [], 0
+    for match in naming.finditer(text):
+        if match.start() < done or not is_secret_name(match[1]):
+            continue
+        value = _VALUE.match(text, match.end())
+        if value and _is_secret_value(match[1], value[0]):
+            quote = value[0][0] if value[0][0] in "\"'" else ""
+            parts += [text[done : match.end()], quote, REDACTED, quote]
+            done = value.end()
+    return "".join([*parts, text[done:]])
+
+
+def _is_secret_value(name: str, value: str) -> bool:
+    if value in _NOTHING or value.strip("\"'") == REDACTED:
+        return False
+    # `#new-token: 512` in an engine log is a count.
+    return not _NUMBER.fullmatch(value) or bool(_ALWAYS_SECRET & set(_words(name)))

@@ -8,6 +8,7 @@ and as read, and every part is decoded before anything is stored.
 import hashlib
 import io
 import sqlite3
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -45,6 +46,8 @@ MANIFEST, RUN, REQUESTS, LOG = "manifest.json", "run.json", "requests.jsonl", "e
 _REQUIRED = (RUN, REQUESTS)
 _OPTIONAL = (*samples.TABLES, LOG)
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the same run gives the same bytes
+# What `zipfile` raises on damaged bytes: a flipped bit in an offset gives ValueError, one in a flag RuntimeError.
+_BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, struct.error)
 _IN_CHUNKS = {"chunk_ns", "chunk_tokens"}
 _CUT = b"\n... %d bytes left out of this export ...\n"
 
@@ -127,7 +130,7 @@ def unpack(data: bytes) -> RunBundle:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = _checked_members(archive)
-    except zipfile.BadZipFile as error:
+    except _BAD_ZIP as error:
         raise InputError(f"This is not a run that Slipstream exported: {error}. Export it again.") from error
     run = _ended(_decode(RUN, members[RUN], StoredRun.model_validate_json))
     require_safe_id(run.id)
@@ -177,7 +180,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     try:
         with archive.open(info) as member:
             return member.read(info.file_size)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except _BAD_ZIP as error:
         raise InputError(f"Member {info.filename} is damaged: {error}. Export the run again.") from error
 
 

@@ -62,6 +62,8 @@ LOAD_DEFAULT_MIN_REQUESTS = 8
 # Live ticks twice a second: a chart with one point per second gets two of them, so a late one leaves no hole.
 LOAD_TICK_PERIOD_S = 0.5
 LOAD_POINT_PERIOD_S = 1.0
+# The last point of a level may be shorter; a rate over less than this is noise of single events (20-50 ms each).
+LOAD_RATE_SPAN_MIN_S = 0.25
 # Timer of the client's own lateness: 50 samples per second give a p99 within two seconds.
 LOAD_LAG_PERIOD_MS = 20.0
 # A failed request frees its slot at once; without a pause a server that refuses all would be hammered.
@@ -91,8 +93,8 @@ LOG_CHUNK_LINES = 2000
 LOG_LINE_SHOWN_CHARS = 2000
 # Progress bars and printed tensors reach 100 KB in one line; head and tail say all that is parsed.
 LOG_PARSED_LINE_BYTES = 1 << 16
-# One read of a log. A larger backlog is read in several turns, so that the agent answers in between.
-LOG_READ_BYTES = 1 << 20
+# One read of a log: about 2,000 lines, parsed in some 40 ms. The rest comes in further turns, the agent answers in between.
+LOG_READ_BYTES = 1 << 18
 # An exception's message with a list of allowed values fits; a page of shapes does not help anybody.
 FAILURE_CAUSE_SHOWN_CHARS = 600
 # While starting, phases should appear at once; at rest one stat() of the log and one look at the children must stay

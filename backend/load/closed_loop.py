@@ -88,7 +88,9 @@ class Slots:
             free_ns = exchange.end_ns
             if exchange.failure is not None:
                 self._give_up_if_unreachable(exchange)
+                meter.in_flight.change(0, exchange.end_ns, paused=+1)
                 await asyncio.sleep(thresholds.LOAD_FAILURE_PAUSE_S)
+                meter.in_flight.change(0, monotonic_ns(), paused=-1)
             else:
                 self._unreachable_since_ns = None
 

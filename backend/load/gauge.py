@@ -44,19 +44,24 @@ class LoopLag:
 
 
 class InFlight:
-    """Number of requests on the way, and its mean over time while there was work to hand out."""
+    """Number of requests on the way, and its mean over time while there was work to hand out.
+
+    A slot that pauses after a failed request counts into the mean: that it is empty is not the client's slowness.
+    """
 
     def __init__(self) -> None:
         self.now = 0
+        self._paused = 0
         self._area = 0
         self._start_ns = self._changed_ns = monotonic_ns()
         self._frozen_ns: int | None = None
 
-    def change(self, by: int, now_ns: int) -> None:
+    def change(self, by: int, now_ns: int, *, paused: int = 0) -> None:
         if self._frozen_ns is None:
-            self._area += self.now * (now_ns - self._changed_ns)
+            self._area += (self.now + self._paused) * (now_ns - self._changed_ns)
             self._changed_ns = now_ns
         self.now += by
+        self._paused += paused
 
     def freeze(self, now_ns: int) -> None:
         """From here on the slots run empty, which says nothing about the client."""

@@ -181,7 +181,8 @@ class LoadJob:
         if self._aborted is not None:
             return LoadState.FAILED, self._aborted
         if status == EXIT_SPOOL_FAILED:
-            return LoadState.FAILED, failure or self._log_tail() or "the load worker cannot write its records"
+            where = f"cannot write to {self._spool.directory}; free some space there"
+            return LoadState.FAILED, failure or self._log_tail() or where
         if self._state is LoadState.STOPPING:
             return LoadState.STOPPED, None
         if status == 0:

@@ -98,9 +98,10 @@ class LiveView:
     def _tok_s(self, last: dict[str, Any], span_s: float) -> float | None:
         """Tokens of the interval per second; None without counts, or when nothing was in flight and nothing came.
 
-        Requests in flight that got no token are a true 0: that is what a stall looks like.
+        Requests in flight that got no token are a true 0: that is what a stall looks like. The remainder of a phase is
+        too short for a rate: one event more or less would double it.
         """
-        if last["tokens"] is None or span_s <= 0:
+        if last["tokens"] is None or span_s < thresholds.LOAD_RATE_SPAN_MIN_S:
             return None
         came = last["tokens"] - ((self._from or {}).get("tokens") or 0)
         if came == 0 and not any(tick["in_flight"] for tick in self._group):

@@ -6,6 +6,7 @@ written. Open requests are then cancelled by closing their connections; the engi
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -87,7 +88,8 @@ class Worker:
 
     def _end(self, state: str, failure: str | None, status: int) -> int:
         if failure is not None:
-            sys.stderr.write(failure + "\n")
+            with contextlib.suppress(OSError):  # the log is on the same disk, which may be full
+                sys.stderr.write(failure + "\n")
         try:
             self._ticks.write(self._ticker.tick((), 0))
             self._report(state, failure)
@@ -116,19 +118,16 @@ class Worker:
         lag.close()
 
     async def _warm_up(self, index: int, concurrency: int, prompts: Iterator[Prompt], lag: LoopLag) -> None:
-        if self._request.warmup_requests == 0:
-            return
-        self._begin(index, concurrency, "warmup", self._request.warmup_requests, lag)
-        await self._slots.run(
-            concurrency, "warmup", prompts, requests=self._request.warmup_requests, meter=self._current_meter()
-        )
+        requests = self._request.warmup_requests
+        if requests:
+            meter = self._begin(index, concurrency, "warmup", requests, lag)
+            await self._slots.run(concurrency, "warmup", prompts, requests=requests, meter=meter)
 
     async def _measure(self, index: int, concurrency: int, prompts: Iterator[Prompt], lag: LoopLag) -> None:
         requests = counted_requests(self._request, concurrency)
         duration_s = self._request.duration_s
         deadline_ns = None if duration_s is None else monotonic_ns() + int(duration_s * 1e9)
-        self._begin(index, concurrency, "measure", requests, lag)
-        meter = self._current_meter()
+        meter = self._begin(index, concurrency, "measure", requests, lag)
         try:
             await self._slots.run(
                 concurrency, "measure", prompts, requests=requests, deadline_ns=deadline_ns, meter=meter
@@ -136,16 +135,13 @@ class Worker:
         finally:
             self._gauges.append(meter.gauge(concurrency))
 
-    def _begin(self, index: int, concurrency: int, phase: str, total: int | None, lag: LoopLag) -> None:
-        self._level = concurrency
+    def _begin(self, index: int, concurrency: int, phase: str, total: int | None, lag: LoopLag) -> Meter:
+        """A new phase: closes the ticks of the one before, and measures this one from zero."""
         if self._meter is not None:
-            self._ticks.write(self._ticker.tick((), 0))  # the last counts of the phase before
+            self._ticks.write(self._ticker.tick((), 0))
+        self._level = concurrency
         self._ticker.begin(concurrency, index, phase, total)
         self._meter = Meter(lag)
-
-    def _current_meter(self) -> Meter:
-        if self._meter is None:
-            raise RuntimeError("no phase has begun")
         return self._meter
 
     def _prompts_from(self, start: int) -> Iterator[Prompt]:

@@ -58,6 +58,11 @@ def test_without_counts_there_is_no_throughput_and_a_stall_is_zero() -> None:
     assert (silent.output_tok_s, stalled.output_tok_s, idle.output_tok_s) == (None, 0.0, None)
 
 
+def test_the_short_remainder_of_a_phase_has_no_rate() -> None:
+    remainder = points(tick(1.0, tokens=50), tick(1.1, tokens=90, in_flight=0, done=4))[1]
+    assert (remainder.output_tok_s, remainder.done) == (None, 4)
+
+
 def test_a_new_phase_counts_from_zero_and_closes_the_point_before() -> None:
     warm, measured = points(
         tick(0.5, phase="warmup", tokens=30),

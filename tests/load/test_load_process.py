@@ -1,6 +1,5 @@
 """The worker as a process: stopped, orphaned, killed, out of disk. Whatever happens, the spool stays readable."""
 
-import json
 import os
 import resource
 import signal
@@ -96,17 +95,14 @@ def test_a_killed_worker_leaves_a_spool_whose_broken_last_line_is_left_out(tmp_p
     assert len(read_spool(tmp_path).records) == whole
 
 
-def test_a_full_disk_ends_the_worker_with_a_message_and_keeps_every_whole_line(tmp_path: Path) -> None:
+def limit_files() -> None:
     """No file may grow beyond 6000 bytes; a record of 40 tokens has about 1200."""
-    path = write_spec(tmp_path, "http://127.0.0.1:1", requests=500)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+
+
+def test_a_full_disk_ends_the_worker_with_a_message_and_keeps_every_whole_line(tmp_path: Path) -> None:
     with fake_server(tokens=40) as server:
-        spec = json.loads(path.read_text())
-        path.write_text(json.dumps({**spec, "url": server.url}))
-
-        def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
-
-        worker = start(path, preexec_fn=limit)
+        worker = start(write_spec(tmp_path, server.url, requests=500), preexec_fn=limit_files)
         _, errors = worker.communicate(timeout=10)
         asked = len(server.seen.bodies)
     assert worker.returncode == 74
@@ -114,6 +110,13 @@ def test_a_full_disk_ends_the_worker_with_a_message_and_keeps_every_whole_line(t
     records = read_spool(tmp_path).records
     assert 2 <= len(records) <= 6
     assert asked <= len(records) + 2  # it stopped sending at once
+
+
+def test_a_log_on_the_same_full_disk_does_not_change_how_the_worker_ends(tmp_path: Path) -> None:
+    with fake_server(tokens=40) as server, Path("/dev/full").open("wb") as full:
+        argv = [*ARGV, str(write_spec(tmp_path, server.url, requests=500))]
+        done = subprocess.run(argv, cwd=PROJECT_ROOT, stderr=full, timeout=20, preexec_fn=limit_files)
+    assert done.returncode == 74
 
 
 def test_an_unusable_spec_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -242,6 +242,12 @@ def test_ticks_add_up_to_the_records(run_worker, monkeypatch) -> None:
     assert sum(len(tick["ttft_ms"]) for tick in done.ticks) == 4
 
 
+def test_pauses_after_failed_requests_are_not_held_against_the_client(run_worker) -> None:
+    with fake_server(status=503) as server:
+        achieved = run_worker(server.url, requests=12, concurrency=[3]).report.levels[0].in_flight_achieved
+    assert achieved is not None and achieved > 2.7
+
+
 def test_the_client_measures_its_own_cpu_and_lag(run_worker) -> None:
     with fake_server(tokens=20, gap_ms=10) as server:
         done = run_worker(server.url, requests=2)

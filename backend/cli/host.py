@@ -54,7 +54,7 @@ def diagnose(context: Context, arguments: argparse.Namespace) -> int:
     from backend.supervisor import diagnose_log
 
     try:
-        text = Path(arguments.log).read_text(encoding="utf-8", errors="replace")
+        text = Path(arguments.log).read_bytes().decode("utf-8", errors="replace")  # carriage returns stay
     except OSError as error:
         raise InputError(f"cannot read the log {arguments.log}: {error.strerror}; name a saved engine log") from error
     context.answer(diagnose_log(text), arguments.json, render.diagnosis)

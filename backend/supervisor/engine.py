@@ -48,6 +48,7 @@ class Engine:
     effective: dict[str, object] = field(default_factory=dict)
     own_ledger: dict[str, LedgerItem] = field(default_factory=dict)
     memory_before: Mapping[str, int] = field(default_factory=dict)
+    oom_kills_before: int | None = None
     tree: ProcessTree | None = None
     essential: frozenset[ProcessId] = frozenset()
     lost: list[ProcessId] = field(default_factory=list)
@@ -115,8 +116,8 @@ class Engine:
 
     # ---- log
 
-    def read_log(self) -> None:
-        """Takes in what the engine wrote. Bounded per call; call again for the rest."""
+    def read_log(self) -> bool:
+        """Takes in what the engine wrote. Bounded per call: True means that there may be more."""
         size = self.file.size_bytes
         first = self.file.line_count + 1
         for number, line in enumerate(self.file.read_new(), start=first):
@@ -124,13 +125,12 @@ class Engine:
         if self.file.size_bytes > size:
             self.last_output_s = monotonic_s()
             self.log.feed_partial(self.file.partial)
+        return self.file.size_bytes > size
 
-    def read_whole_log(self) -> None:
+    async def read_whole_log(self) -> None:
         """Until the present end of the file: for a log that is no longer written, or to catch up."""
-        size = -1
-        while size != self.file.size_bytes:
-            size = self.file.size_bytes
-            self.read_log()
+        while self.read_log():
+            await asyncio.sleep(0)
 
     def _read_at(self, line: str) -> float:
         """When a line was written. An adopted engine's lines were written before anybody read them, so the log's own

@@ -13,7 +13,7 @@ from backend.supervisor.failures import failure
 from backend.supervisor.health import readiness_alarms, silence
 from backend.supervisor.limits import Limits
 from backend.supervisor.log_file import create_log
-from backend.supervisor.memory import MemoryReader
+from backend.supervisor.memory import MemoryReader, oom_kills
 from backend.supervisor.probe import server_info, smoke
 from backend.supervisor.process_tree import spawn
 
@@ -26,7 +26,7 @@ def start(engine: Engine, memory_used: MemoryReader) -> Failure | None:
     spec = engine.spec
     if spec is None:
         raise TypeError(f"engine {engine.id} was adopted and cannot be started")
-    engine.memory_before = memory_used()
+    engine.memory_before, engine.oom_kills_before = memory_used(), oom_kills()
     engine.launched_s = engine.last_output_s = monotonic_s()
     engine.log.clock.enter("init", engine.launched_s)
     try:
@@ -42,54 +42,61 @@ def start(engine: Engine, memory_used: MemoryReader) -> Failure | None:
 
 
 async def follow(engine: Engine, limits: Limits, save: Save) -> Failure | None:
-    """From the start of the process to READY. Returns None when ready or when a stop was asked for."""
+    """From the start of the process to a first answered request. None: it may serve, or a stop was asked for."""
     scanned_s = 0.0
     while engine.log.ready_line is None:
         if engine.stop_requested:
             return None
-        engine.read_log()
+        more = engine.read_log()
         if engine.root_ended:
-            return exit_failure(engine)
+            return await exit_failure(engine)
         if monotonic_s() - scanned_s >= limits.starting_scan_s:
             scanned_s = monotonic_s()
             _scan(engine, save)
             if problem := silence(engine, limits):
                 return problem
         engine.touch()
-        await engine.pause(0 if engine.log.ready_line else limits.starting_poll_s)
-    return await _become_ready(engine, limits, save)
+        await engine.pause(0 if more else limits.starting_poll_s)
+    return await _prove(engine, limits)
 
 
 async def watch(engine: Engine, limits: Limits, save: Save) -> Failure | None:
     """While it serves. Returns None when a stop was asked for, else why it is gone."""
     scanned_s = monotonic_s()
     while not engine.stop_requested:
-        engine.read_log()
+        more = engine.read_log()
         if engine.root_ended:
-            return exit_failure(engine)
+            return await exit_failure(engine)
         _note_lost(engine)
         if monotonic_s() - scanned_s >= limits.ready_scan_s:
             scanned_s = monotonic_s()
             _scan(engine, save)
-        await engine.pause(limits.ready_poll_s)
+        await engine.pause(0 if more else limits.ready_poll_s)
     return None
 
 
-def exit_failure(engine: Engine) -> Failure:
+async def exit_failure(engine: Engine) -> Failure:
     """Why the root process is gone: what the log says, else what the exit status says."""
-    engine.read_whole_log()
+    await engine.read_whole_log()
     tree = engine.tree
     found = engine.log.failure()
     if found is not None:
         return found
     code = tree.exit_code if tree else None
     if code == -signal.SIGKILL:
-        return failure("killed_by_os", "the engine was ended by SIGKILL, which Slipstream did not send")
+        return failure("killed_by_os", "the engine was ended by SIGKILL, which Slipstream did not send" + _oom(engine))
     how = _describe_exit(code)
     if engine.log.ready_line is not None:
         return failure("server_lost", f"the serving engine ended {how} and its log gives no reason")
     where = engine.log.clock.current or "the start"
     return failure("unknown", f"the engine ended {how} during {where}, and its log gives no reason")
+
+
+def _oom(engine: Engine) -> str:
+    before, now = engine.oom_kills_before, oom_kills()
+    if before is None or now is None or now <= before:
+        return ""
+    return "; the kernel killed processes since the launch because host memory (not GPU memory) ran out"
 
 
 def _describe_exit(code: int | None) -> str:
@@ -100,7 +107,7 @@ def _describe_exit(code: int | None) -> str:
     return f"by signal {signal.Signals(-code).name}"
 
 
-async def _become_ready(engine: Engine, limits: Limits, save: Save) -> Failure | None:
+async def _prove(engine: Engine, limits: Limits) -> Failure | None:
     """Ready is more than a log line: a first request must bring a token back."""
     asked = asyncio.create_task(_ask(engine, limits))
     while not asked.done():
@@ -113,13 +120,11 @@ async def _become_ready(engine: Engine, limits: Limits, save: Save) -> Failure |
     if engine.stop_requested or engine.root_ended:
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
-        return None if engine.stop_requested else exit_failure(engine)
+        return None if engine.stop_requested else await exit_failure(engine)
     try:
         asked.result()
     except EngineError as error:
         return failure("warmup_failed", f"the ready line was written, but {error}", engine.log.ready_line)
-    _serve(engine)
-    save(engine)
     return None
 
 
@@ -138,7 +143,7 @@ async def read_server_info(engine: Engine) -> None:
         engine.config_hash = engine.spec.config_hash(engine.version)
 
 
-def _serve(engine: Engine) -> None:
+def serve(engine: Engine) -> None:
     """READY, with alarms for what makes it useless although it answers."""
     now = monotonic_s()
     if engine.ready_seconds is None and not engine.adopted:

@@ -1,6 +1,7 @@
 """Memory before a launch and after a stop: is it back?"""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import psutil
 
@@ -16,6 +17,16 @@ def host_memory_used() -> dict[str, int]:
     """Memory of the machine that is not available, as the only device: the reader where no GPU is present."""
     memory = psutil.virtual_memory()
     return {HOST: memory.total - memory.available}
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel has killed since boot because host memory ran out; None where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    counts = [int(line.split()[1]) for line in lines if line.startswith("oom_kill ")]
+    return counts[0] if counts else None
 
 
 def still_held(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from backend.errors import ConflictError
 from backend.supervisor.procfs import (
     ProcessId,
     ProcessInfo,
@@ -77,7 +78,7 @@ class ProcessTree:
         """Signals the group, then members outside of it. Never a process that was not seen to belong to the engine."""
         members = self.members()
         if self.root.pid <= 1 or self.root.pid == os.getpgrp():
-            raise ProcessLookupError(f"refusing to signal process group {self.root.pid}")
+            raise ConflictError(f"process group {self.root.pid} is not an engine's; nothing was signalled")
         if any(process.session == self.root.pid for process in members):
             _quietly(lambda: os.killpg(self.root.pid, number))
         for process in members:

@@ -154,8 +154,7 @@ def _environment(request: LaunchRequest) -> dict[str, str]:
 
 def _refuse_placeholders(request: LaunchRequest) -> None:
     words = [*request.flags, *(f"{name}={value}" for name, value in request.env.items())]
-    hidden = next((word for word in words if word == REDACTED or word.endswith(f"={REDACTED}")), None)
-    if hidden is not None:
+    if any(REDACTED in word for word in words):
         raise UsageError("a secret of this configuration was not stored; give its value again in place of " + REDACTED)
 
 

@@ -52,7 +52,7 @@ class Supervisor:
                 engine.watch(record.root.id(), [process.id() for process in record.relatives])
                 self._run(engine, self._resume(engine))
             else:
-                await asyncio.to_thread(engine.read_whole_log)
+                await engine.read_whole_log()
                 self._bury(engine, record)
 
     async def launch(self, request: LaunchRequest) -> EngineStatus:
@@ -100,7 +100,10 @@ class Supervisor:
 
     def log(self, engine_id: str, cursor: int) -> LogChunk:
         """Log lines after `cursor`, the number of lines already seen; a negative one asks for the last lines."""
-        return self._get(engine_id).file.chunk(cursor)
+        engine = self._get(engine_id)
+        if engine.tree is not None and not engine.has_ended:
+            engine.read_log()
+        return engine.file.chunk(cursor)
 
     def api_key(self, engine_id: str) -> str | None:
         """The key that clients of this engine must send, if it was started with one. Never part of a document."""
@@ -126,6 +129,7 @@ class Supervisor:
     async def _launch(self, engine: Engine, old: Engine | None) -> None:
         if engine.state is EngineState.REPLACING and old is not None:
             await self._replace(engine, old)
+        await self._wait_for_releases(engine)
         problem = None if engine.stop_requested else self._start(engine)
         await self._serve_until_end(engine, problem)
 
@@ -138,6 +142,13 @@ class Supervisor:
                 engine.log.clock.enter("wait_memory", monotonic_s())
             await old.changed(self._limits.starting_poll_s)
         engine.log.clock.finish(monotonic_s())
+
+    async def _wait_for_releases(self, engine: Engine) -> None:
+        """Until the memory of engines that have just ended is back, which their own tasks wait for."""
+        releasing = [task for known, task in self._tasks.items() if known != engine.id and self._has_ended(known)]
+        if releasing:
+            engine.log.clock.enter("wait_memory", monotonic_s())
+            await asyncio.wait(releasing)
 
     def _start(self, engine: Engine) -> Failure | None:
         taken = {e.port for e in self._engines.values() if not e.has_ended and e is not engine}
@@ -153,7 +164,7 @@ class Supervisor:
 
     async def _resume(self, engine: Engine) -> None:
         """Goes on with an adopted engine from the state in which the earlier agent left it."""
-        await asyncio.to_thread(engine.read_whole_log)
+        await engine.read_whole_log()
         if engine.state in {EngineState.READY, EngineState.DEGRADED}:
             lifecycle.remember_relatives(engine)
             engine.log.clock.finish(engine.log.ready_at_s or 0.0)
@@ -173,7 +184,10 @@ class Supervisor:
     async def _serve_until_end(self, engine: Engine, problem: Failure | None) -> None:
         if problem is None and engine.state is EngineState.STARTING and not engine.stop_requested:
             problem = await lifecycle.follow(engine, self._limits, self._save)
-            self._keep_last_good(engine)
+            if problem is None and not engine.stop_requested:
+                self._keep_last_good(engine)
+                lifecycle.serve(engine)
+                self._save(engine)
         if problem is None and not engine.stop_requested:
             problem = await lifecycle.watch(engine, self._limits, self._save)
         await self._end(engine, problem)
@@ -182,27 +196,32 @@ class Supervisor:
         """Every end goes through here: nothing of the engine is left running, then its state says so."""
         if engine.stop_requested:
             problem = None
-        if engine.root_ended and problem is not None:
-            orphans = await stopping.kill_processes(engine, self._limits)
-            if orphans:
-                engine.warn(f"orphans cleaned: {orphans}")
-            left: list[int] = []
+        if engine.tree is None:
             self._finish(engine, problem)
-        else:
-            if engine.state is not EngineState.STOPPING:
-                engine.move(EngineState.STOPPING)
-            engine.log.clock.enter("stop", monotonic_s())
-            engine.touch()
-            left = await stopping.end_processes(engine, self._limits)
-        if left:
-            problem = failure(
-                "unknown", f"processes {left} did not end after SIGKILL; they hold port {engine.port} or memory"
-            )
-        engine.read_whole_log()
-        if engine.tree is not None:
+        elif engine.root_ended and problem is not None:
+            await self._sweep(engine)
+            self._finish(engine, problem)
             await self._wait_for_resources(engine)
-        if not engine.has_ended:
+        else:
+            problem = await self._stop_processes(engine) or problem
+            await engine.read_whole_log()
+            await self._wait_for_resources(engine)
             self._finish(engine, problem)
+
+    async def _sweep(self, engine: Engine) -> None:
+        orphans = await stopping.kill_processes(engine, self._limits)
+        if orphans:
+            engine.warn(f"orphans cleaned: {orphans}")
+
+    async def _stop_processes(self, engine: Engine) -> Failure | None:
+        if engine.state is not EngineState.STOPPING:
+            engine.move(EngineState.STOPPING)
+        engine.log.clock.enter("stop", monotonic_s())
+        engine.touch()
+        left = await stopping.end_processes(engine, self._limits)
+        if not left:
+            return None
+        return failure("unknown", f"processes {left} did not end after SIGKILL; they hold memory or port {engine.port}")
 
     async def _wait_for_resources(self, engine: Engine) -> None:
         if not engine.has_ended:
@@ -239,6 +258,10 @@ class Supervisor:
             raise NotFoundError(f"no engine has the id {engine_id!r}; known: {known}")
         return engine
 
+    def _has_ended(self, engine_id: str) -> bool:
+        engine = self._engines.get(engine_id)
+        return engine is None or engine.has_ended
+
     def _run(self, engine: Engine, life: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(self._guard(engine, life), name=f"engine {engine.id}")
         self._tasks[engine.id] = task
@@ -262,7 +285,7 @@ class Supervisor:
 
     def _keep_last_good(self, engine: Engine) -> None:
         request = engine.request
-        if engine.state is EngineState.READY and request is not None:
+        if request is not None:
             self._guard_disk(lambda: self._records.save_last_good(request))
 
     def _guard_disk(self, write: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ written. Open requests are then cancelled by closing their connections; the engi
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -91,7 +92,8 @@ class Worker:
             with contextlib.suppress(OSError):  # the log is on the same disk, which may be full
                 sys.stderr.write(failure + "\n")
         try:
-            self._ticks.write(self._ticker.tick((), 0))
+            if self._meter is not None:
+                self._ticks.write(self._ticker.tick((), 0))
             self._report(state, failure)
         except OSError:
             return EXIT_SPOOL_FAILED
@@ -228,7 +230,14 @@ def main(argv: list[str]) -> int:
     except (OSError, ValidationError, SlipstreamError) as error:
         sys.stderr.write(f"cannot use {path}: {error}\n")
         return 2
+    _raise_file_limit()
     return uvloop.run(worker.run())
+
+
+def _raise_file_limit() -> None:
+    """One socket per slot: as many files as this process may open, where the shell's soft limit is often 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

@@ -139,8 +139,9 @@ CLI_PROGRESS_PERIOD_S = 5.0
 STEADY_WINDOW_MIN_RATIO = 0.9
 # Client verdict. Above half a core the p99 gap was the client's own in every client measured (raw transports, 2 cores).
 CLIENT_CPU_MAX_PCT = 50.0
-# A timer that is late by a typical chunk gap (20 ms) at the p99 means that arrivals are stamped late by as much.
-CLIENT_LAG_MAX_MS = 20.0
+# Timer lateness at the p99. A client that keeps up beside an engine on two shared cores was late by 4-15 ms, one that
+# does not by 80 ms to seconds; below this the tails of TTFT and ITL are still the server's.
+CLIENT_LAG_MAX_MS = 50.0
 # Fewer requests on the way than asked for, by more than a tenth, is another load than the one that was asked for.
 CLIENT_IN_FLIGHT_MIN_RATIO = 0.9
 

@@ -41,7 +41,7 @@ def level_result(concurrency: int, records: Sequence[RequestRecord], client: Cli
         tokens=_tokens(good),
         metrics=_metrics(concurrency, counted, good),
         acceptance=accepted,
-        acceptance_absent=why_not,
+        acceptance_absent=why_not if good else NO_SUCCESS,
         client=client,
     )
 

@@ -67,6 +67,8 @@ def test_reasons_tell_the_cases_apart() -> None:
     assert absent(record(0, ok=False, error_class="connect"))["ttft_ms"] == "no request succeeded"
     assert "never 2 requests in flight" in absent(record(0, [10, 20], [1, 9]))["output_tok_s"]
     assert absent(record(0, [10], [7]))["goodput_s"] == "no SLO given"
+    failed = level_result(1, [record(0, ok=False, error_class="connect")], ClientGauge())
+    assert failed.acceptance_absent == "no request succeeded"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_reasons_tell_the_cases_apart() -> None:
         (2.0, 1.0, 7.9, "ok"),
         (2.0, 1.0, None, "ok"),
         (5.5, 1.0, 7.9, "client_bound"),  # 55 % of a core
-        (2.0, 25.0, 7.9, "client_bound"),
+        (2.0, 80.0, 7.9, "client_bound"),
         (2.0, 1.0, 7.0, "client_bound"),  # less than 7.2 of 8
         (2.0, None, 7.9, "unknown"),
     ],

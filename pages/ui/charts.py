@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 MAX_POINTS = 600  # per series on the wire; more than the pixels of a panel
 HEIGHT = 210
+LIVE_WINDOW_S = 300
+NOT_ITEMISED = "engine, not itemised"
 GIB = 1024**3
 MIB = 1024**2
 
@@ -84,14 +86,21 @@ def latency(points: Sequence[LivePoint]) -> Chart:
     return Chart(figure, f"Time to first token: {ttft} Inter-token latency: {itl}")
 
 
-def memory(samples: Sequence[TelemetrySample], device: str) -> Chart:
-    """Memory of the engine on one device by component, stacked; the rest of what the engine holds is on top."""
+def memory(samples: Sequence[TelemetrySample], device: str, *, live: bool = False) -> Chart:
+    """Memory of the engine on one device by component, stacked; what its ledger does not name is on top.
+
+    Live, the time axis ends at now and shows the last minutes; else it begins with the first sample.
+    """
+    if live and samples:
+        samples = [s for s in samples if samples[-1].t_ns - s.t_ns <= LIVE_WINDOW_S * 1e9]
     shown = [s for s in thin(samples) if _device(s, device) is not None]
-    names = list(dict.fromkeys(name for s in shown for name in component_bytes(s, device)))
+    names = sorted({n: 0 for s in shown for n in component_bytes(s, device)}, key=NOT_ITEMISED.__eq__)
     peak = max((sum(component_bytes(s, device).values()) for s in shown), default=0)
     unit, scale = ("GiB", GIB) if peak >= GIB else ("MiB", MIB)
-    figure = go.Figure(layout=_layout(f"Engine memory, {_title(shown, device)}", "seconds", unit))
-    origin = shown[0].t_ns if shown else 0
+    figure = go.Figure(
+        layout=_layout(f"Engine memory, {_title(shown, device)}", "seconds from now" if live else "seconds", unit)
+    )
+    origin = shown[-1 if live else 0].t_ns if shown else 0
     x = [round((s.t_ns - origin) / 1e9, 1) for s in shown]
     for name in names:
         y = [component_bytes(s, device).get(name) for s in shown]
@@ -103,6 +112,7 @@ def memory(samples: Sequence[TelemetrySample], device: str) -> Chart:
             line={"width": 1},
             stackgroup="memory",
         )
+    figure.update_layout(legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1}, hovermode="x")
     if not names:
         return Chart(figure, f"No memory of the engine is known on {device}.")
     last = component_bytes(shown[-1], device)
@@ -120,7 +130,7 @@ def component_bytes(sample: TelemetrySample, device: str) -> dict[str, int]:
     if found is not None and found.engine_bytes is not None:
         rest = found.engine_bytes - sum(parts.values())
         if rest > 0:  # below zero the ledger counts what the device does not see; it is not drawn as negative
-            parts["rest of the engine" if parts else "engine"] = rest
+            parts[NOT_ITEMISED] = rest
     return parts
 
 

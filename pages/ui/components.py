@@ -90,7 +90,7 @@ def state_strip(status: Status, host_name: str) -> None:
         engine_badge(engine)
         parts = [f"**Host** {fmt.plain(status.agent.host)}" + ("" if host_name == client.LOCAL else f" ({host_name})")]
         if engine is not None:
-            version = f" {engine.version}" if engine.version else ""
+            version = f" {engine.version.removeprefix(f'{engine.kind}-')}" if engine.version else ""
             parts += [
                 f"**Engine** {KINDS[engine.kind].split(' (')[0]}{version}",
                 f"**Model** {fmt.plain(fmt.name_of_path(engine.model))}",

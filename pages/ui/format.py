@@ -12,7 +12,8 @@ def number(value: float | None, digits: int = 3) -> str:
         return NA
     if value == 0:
         return "0"
-    decimals = max(0, digits - _integer_digits(abs(value)))
+    rounded = float(f"{value:.{digits}g}")
+    decimals = max(0, digits - _integer_digits(abs(rounded)))
     return f"{value:,.{decimals}f}"
 
 

@@ -35,7 +35,7 @@ def draw(agent: AgentClient) -> None:
         engine, load = live.current_engine(status), live.current_load(status)
         if engine is not None and live.is_moving(engine):
             _launch_progress(agent, engine)
-        if load is not None:
+        elif load is not None:
             _load(agent, load)
         if live.is_serving(engine):
             _memory(agent)
@@ -122,7 +122,8 @@ def _load(agent: AgentClient, load: LoadStatus) -> None:
         _summary(agent, load)
     if points:
         components.chart(charts.throughput(points), "live_throughput")
-        components.chart(charts.acceptance(points, buffer.per_position), "live_acceptance")
+        if any(point.accept_length is not None for point in points):
+            components.chart(charts.acceptance(points, buffer.per_position), "live_acceptance")
         components.chart(charts.latency(points), "live_latency")
 
 
@@ -142,17 +143,20 @@ def _progress(load: LoadStatus) -> None:
 
 
 def _kpis(points: Sequence[LivePoint]) -> None:
+    absent: dict[str, list[str]] = {}
     with st.grid(4, min_column_width=110):
         for label, name, unit, reason in KPIS:
             value = recent(points, name)
             if value is None:
-                st.metric(label, fmt.NA, reason, delta_color="off", delta_arrow="off", border=True, height="stretch")
-                continue
+                absent.setdefault(reason, []).append(label)
             shown = fmt.share(value) if unit == "%" else fmt.number(value)
-            st.metric(label, shown, border=True, height="stretch")
+            st.metric(label, shown, border=True)
         last = points[-1] if points else None
-        st.metric("In flight", "0" if last is None else str(last.in_flight), border=True, height="stretch")
-        st.metric("Failed", "0" if last is None else str(last.failed), border=True, height="stretch")
+        st.metric("In flight", fmt.NA if last is None else str(last.in_flight), border=True)
+        st.metric("Failed", fmt.NA if last is None else str(last.failed), border=True)
+    if absent:
+        listed = (f"{', '.join(labels)}: {reason}" for reason, labels in absent.items())
+        st.caption("n/a: " + " · ".join(listed))
 
 
 def recent(points: Sequence[LivePoint], name: str) -> float | None:
@@ -198,7 +202,7 @@ def _memory(agent: AgentClient) -> None:
         return
     for device in charts.devices(samples):
         if charts.component_bytes(samples[-1], device):
-            components.chart(charts.memory(samples, device), f"live_memory_{device}")
+            components.chart(charts.memory(samples, device, live=True), f"live_memory_{device}")
     whole = [
         f"{fmt.plain(d.name)}: {fmt.memory(d.memory_used_bytes)} of {fmt.memory(d.memory_total_bytes)} used"
         for d in samples[-1].devices

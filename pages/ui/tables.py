@@ -105,7 +105,9 @@ def level_rows(levels: Sequence[LevelResult]) -> list[Row]:
         cells = {head: fmt.number(value) for head, value in zip(heads, values, strict=True)}
         rows.append({"Figure": figure.label, **cells, "Unit": figure.unit})
     for label, cell, unit in COUNTS:
-        rows.append({"Figure": label, **{h: cell(lv) for h, lv in zip(heads, levels, strict=True)}, "Unit": unit})
+        texts = [cell(level) for level in levels]
+        if any(text != fmt.NA for text in texts):
+            rows.append({"Figure": label, **dict(zip(heads, texts, strict=True)), "Unit": unit})
     return rows
 
 

@@ -295,8 +295,9 @@ def test_a_running_load_test_shows_live_figures_and_charts(fake: FakeAgent, app:
 def test_a_figure_that_was_not_observed_is_absent_with_its_reason(fake: FakeAgent, app: AppTest) -> None:
     with_load(fake, speculative=False)
     run(app)
-    length = next(metric for metric in app.metric if metric.label == "Accept length")
-    assert (length.value, length.delta) == ("n/a", "the engine reports no speculation (MTP off)")
+    assert metrics(app)["Accept length"] == "n/a"
+    assert "n/a: Accept length, Accept rate: the engine reports no speculation (MTP off)" in texts(app)
+    assert not any("Accept length" in chart.proto.alt for chart in app.get("plotly_chart"))
 
 
 def test_a_second_look_asks_only_for_new_points(fake: FakeAgent, app: AppTest) -> None:

@@ -44,7 +44,7 @@ def test_what_the_ledger_does_not_name_is_the_rest_of_the_engine() -> None:
     assert charts.component_bytes(sample(1000, weights=600, kv=100), "gpu-1") == {
         "weights": 600,
         "kv": 100,
-        "rest of the engine": 300,
+        "engine, not itemised": 300,
     }
 
 
@@ -53,7 +53,7 @@ def test_a_ledger_above_the_device_figure_makes_no_negative_rest() -> None:
 
 
 def test_a_device_without_ledger_shows_the_engine_as_one_part() -> None:
-    assert charts.component_bytes(sample(500), "gpu-1") == {"engine": 500}
+    assert charts.component_bytes(sample(500), "gpu-1") == {"engine, not itemised": 500}
     assert charts.component_bytes(sample(None), "gpu-1") == {}
 
 
@@ -71,7 +71,7 @@ def test_memory_is_stacked_in_the_unit_that_fits() -> None:
         "target weights",
         "mtp weights",
         "kv pool",
-        "rest of the engine",
+        "engine, not itemised",
     ]
     # 400 + 1 MiB held, 110 + 20 + 64 named: 207 MiB are the rest
     assert figure.data[3].y[1] == 207.0

@@ -1,12 +1,11 @@
 """One engine as the agent knows it: state, what was executed, what its log says, and who waits for a change."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.clock import monotonic_s, utc_now
-from backend.redact import redact_argv
 from backend.schema.engine import EngineKind, EngineState, EngineStatus, Failure, LaunchRequest, LedgerItem
 from backend.supervisor.launch_log import LaunchLog, log_time_s
 from backend.supervisor.log_file import LogFile
@@ -40,7 +39,8 @@ class Engine:
     spec: LaunchSpec | None = None  # None for an adopted engine: it is not started again
     since: str = field(default_factory=utc_now)
     started_at_utc: str = field(default_factory=utc_now)
-    launched_s: float = field(default_factory=monotonic_s)
+    launched_s: float = field(default_factory=monotonic_s)  # when it was asked for
+    process_started_s: float = 0.0
     ended_s: float | None = None
     ready_seconds: float | None = None
     alarms: list[str] = field(default_factory=list)
@@ -147,13 +147,30 @@ class Engine:
         was answered, counted from the start of the process."""
         end = self.ended_s if self.ended_s is not None else monotonic_s()
         return EngineStatus(
-            id=self.id, state=self.state, kind=self.kind, url=self.url, model=self.model, version=self.version,
-            pid=self.tree.root.pid if self.tree else None, argv=self.argv, env=self.env, config_hash=self.config_hash,
-            request=self.request, since=self.since, started_at_utc=self.started_at_utc,
-            elapsed_s=round(end - self.launched_s, 3), ready_seconds=self.ready_seconds, phases=self.log.phases(),
-            effective=self.effective, ledger={**self.log.ledger(), **self.own_ledger}, warnings=list(self.warnings),
-            alarms=list(self.alarms), failure=self.failure, log=str(self.log_path), adopted=self.adopted,
-        )  # fmt: skip
+            id=self.id,
+            state=self.state,
+            kind=self.kind,
+            url=self.url,
+            model=self.model,
+            version=self.version,
+            pid=self.tree.root.pid if self.tree else None,
+            argv=self.argv,
+            env=self.env,
+            config_hash=self.config_hash,
+            request=self.request,
+            since=self.since,
+            started_at_utc=self.started_at_utc,
+            elapsed_s=round(max(0.0, end - self.launched_s), 3),
+            ready_seconds=self.ready_seconds,
+            phases=self.log.phases(),
+            effective=self.effective,
+            ledger={**self.log.ledger(), **self.own_ledger},
+            warnings=list(self.warnings),
+            alarms=list(self.alarms),
+            failure=self.failure,
+            log=str(self.log_path),
+            adopted=self.adopted,
+        )
 
     def record(self) -> EngineRecord | None:
         """What the next agent needs to find this engine; None while no process runs."""
@@ -162,44 +179,78 @@ class Engine:
         root = self.tree.root
         relatives = [RecordedProcess(pid=p.pid, start_ticks=p.start_ticks) for p in self.tree.recorded if p != root]
         return EngineRecord(
-            boot_id=boot_id(), root=RecordedProcess(pid=root.pid, start_ticks=root.start_ticks), relatives=relatives,
-            host=self.host, port=self.port, memory_before=dict(self.memory_before), status=self.status(),
-        )  # fmt: skip
+            boot_id=boot_id(),
+            root=RecordedProcess(pid=root.pid, start_ticks=root.start_ticks),
+            relatives=relatives,
+            host=self.host,
+            port=self.port,
+            launched_s=self.launched_s,
+            process_started_s=self.process_started_s,
+            memory_before=dict(self.memory_before),
+            status=self.status(),
+        )
 
 
 def new_engine(engine_id: str, spec: LaunchSpec, request: LaunchRequest, logs: Path) -> Engine:
     """An engine that is about to be started."""
     return Engine(
-        id=engine_id, kind=spec.kind, model=spec.model, host=spec.host, port=spec.port, url=spec.url,
-        argv=spec.shown_argv(), env=spec.shown_env(), request=redact_request(request), spec=spec,
-        log_path=logs / f"{engine_id}.log", api_key=spec.api_key, version=spec.version, warnings=list(spec.warnings),
+        id=engine_id,
+        kind=spec.kind,
+        model=spec.model,
+        host=spec.host,
+        port=spec.port,
+        url=spec.url,
+        argv=spec.shown_argv(),
+        env=spec.shown_env(),
+        request=redact_request(request),
+        spec=spec,
+        log_path=logs / f"{engine_id}.log",
+        api_key=spec.api_key,
+        version=spec.version,
+        warnings=list(spec.warnings),
         config_hash=spec.config_hash(spec.version),
-    )  # fmt: skip
+    )
 
 
 def adopted_engine(record: EngineRecord) -> Engine:
     """An engine that an earlier agent started, with what that agent knew about it."""
     known = record.status
     return Engine(
-        id=known.id, kind=known.kind, model=known.model, host=record.host, port=record.port, url=known.url,
-        argv=known.argv, env=known.env, request=known.request, log_path=Path(known.log or "/dev/null"),
-        state=known.state, version=known.version, config_hash=known.config_hash, warnings=list(known.warnings),
-        alarms=list(known.alarms), adopted=True, since=known.since, started_at_utc=known.started_at_utc,
-        launched_s=monotonic_s() - known.elapsed_s, ready_seconds=known.ready_seconds, effective=known.effective,
+        id=known.id,
+        kind=known.kind,
+        model=known.model,
+        host=record.host,
+        port=record.port,
+        url=known.url,
+        argv=known.argv,
+        env=known.env,
+        request=known.request,
+        log_path=Path(known.log or "/dev/null"),
+        state=known.state,
+        version=known.version,
+        config_hash=known.config_hash,
+        warnings=list(known.warnings),
+        alarms=list(known.alarms),
+        adopted=True,
+        since=known.since,
+        started_at_utc=known.started_at_utc,
+        launched_s=record.launched_s,
+        process_started_s=record.process_started_s,
+        ready_seconds=known.ready_seconds,
+        effective=known.effective,
         own_ledger={name: item for name, item in known.ledger.items() if item.line is None},
-        memory_before=record.memory_before, api_key=_api_key_of(record.root.pid),
-    )  # fmt: skip
+        memory_before=record.memory_before,
+    )
 
 
-def _api_key_of(pid: int) -> str | None:
+def api_key_of(pid: int) -> str | None:
     """The key is not stored; the process itself still has it on its command line."""
     words = command_line(pid)
-    shown = redact_argv(words)
     for index, word in enumerate(words):
+        if word.startswith("--api-key="):
+            return word.partition("=")[2]
         if word == "--api-key" and index + 1 < len(words):
             return words[index + 1]
-        if word.startswith("--api-key=") and shown[index] != word:
-            return word.partition("=")[2]
     return None
 
 
@@ -209,6 +260,3 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-Until = Callable[[EngineStatus], bool]

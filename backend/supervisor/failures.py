@@ -11,8 +11,8 @@ _EXCEPTION = re.compile(r"^(?:[a-zA-Z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interru
 _REFUSAL = re.compile(
     r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|TypeError|KeyError|ValidationError)\b"
 )
-# Lines that quote settings or other programs' words would match by accident.
-_NEVER = ("server_args=", "INFO: ", "Ignore import error", "kill_process_tree called")
+# Lines that quote settings or source code would match by accident; a traceback quotes with at least two blanks.
+_NEVER = ("  ", "server_args=", "INFO: ", "Ignore import error", "kill_process_tree called")
 
 
 def failure(failure_class: str, cause: str, line: int | None = None) -> Failure:

@@ -27,7 +27,8 @@ _INIT_BEGIN = re.compile(r"Init (?:torch distributed|parallel) begin")
 _INIT_END = re.compile(r"Init (?:torch distributed|parallel) ends")
 _CHANGED = re.compile(
     r"is reset to |(?:is|are) adjusted|^Disabling |^Disable .* because |is disabled(?! \()|[Cc]hanging \S+ from |"
-    r"auto-resolved to |is enabled by default|overrid(?:den|ing|es) |not set\. Use |speculative_adaptive disabled"
+    r"auto-resolved to |is enabled by default|overrid(?:den|ing|es) |not set\. Use |is not set: .* is used|"
+    r"speculative_adaptive disabled"
 )
 _POOL = re.compile(r"max_total_num_tokens=(\d+).*\bcontext_len=(\d+)")
 _PROGRESS = re.compile(r"(Loading|Capturing|Multi-thread)\b.*?(\d+)%.*?(\d+/\d+)")

@@ -27,8 +27,8 @@ def start(engine: Engine, memory_used: MemoryReader) -> Failure | None:
     if spec is None:
         raise TypeError(f"engine {engine.id} was adopted and cannot be started")
     engine.memory_before, engine.oom_kills_before = memory_used(), oom_kills()
-    engine.launched_s = engine.last_output_s = monotonic_s()
-    engine.log.clock.enter("init", engine.launched_s)
+    engine.process_started_s = engine.last_output_s = monotonic_s()
+    engine.log.clock.enter("init", engine.process_started_s)
     try:
         output = create_log(engine.log_path)
         try:
@@ -146,8 +146,8 @@ async def read_server_info(engine: Engine) -> None:
 def serve(engine: Engine) -> None:
     """READY, with alarms for what makes it useless although it answers."""
     now = monotonic_s()
-    if engine.ready_seconds is None and not engine.adopted:
-        engine.ready_seconds = round(now - engine.launched_s, 3)
+    if engine.ready_seconds is None:
+        engine.ready_seconds = round(now - engine.process_started_s, 3)
     engine.log.clock.finish(engine.log.ready_at_s or 0.0 if engine.adopted else now)
     remember_relatives(engine)
     for alarm in readiness_alarms(engine):

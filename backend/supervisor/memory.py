@@ -7,7 +7,8 @@ import psutil
 
 from backend.thresholds import MEMORY_TOLERANCE_BYTES
 
-# Used bytes by device, e.g. `{"GPU-8f…": 512000000}` from NVML.
+# Used bytes by device, e.g. `{"GPU-8f…": 512000000}` from NVML. A device that does not answer is left out; it must not
+# raise.
 MemoryReader = Callable[[], Mapping[str, int]]
 
 HOST = "host"

@@ -30,9 +30,15 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: Path, output_fd: int
     It gets a session of its own, /dev/null as stdin and a file for its output. OSError when it cannot be executed.
     """
     process = subprocess.Popen(
-        list(argv), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output_fd, stderr=output_fd,
-        start_new_session=True, close_fds=True,
-    )  # fmt: skip
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=output_fd,
+        stderr=output_fd,
+        start_new_session=True,
+        close_fds=True,
+    )
     # From here on the pidfd watches and reaps it; the Popen object must not warn that the child outlives it.
     process.returncode = 0
     started = read_process(process.pid)
@@ -117,7 +123,7 @@ class ProcessTree:
         self._on_exit(process)
 
 
-def kill_processes(processes: Iterable[ProcessInfo]) -> None:
+def kill_left_overs(processes: Iterable[ProcessInfo]) -> None:
     """SIGKILL to processes known to be an engine's left-overs."""
     for process in processes:
         _signal_one(process.id, signal.SIGKILL)

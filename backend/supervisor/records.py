@@ -32,6 +32,8 @@ class EngineRecord(Document):
     relatives: list[RecordedProcess] = Field(default_factory=list)
     host: str
     port: int
+    launched_s: float  # both of the monotonic clock of that boot
+    process_started_s: float
     memory_before: dict[str, int] = Field(default_factory=dict)
     status: EngineStatus
 

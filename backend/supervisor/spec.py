@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.checkpoint import require_checkpoint
@@ -26,9 +26,20 @@ MARKER = "SLIPSTREAM_ENGINE_ID"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Variables that change what an engine does or measures: stored with a run even when they were inherited.
 _TELLING_PREFIXES = (
-    "CUDA_", "FLASHINFER_", "HF_", "LD_LIBRARY_PATH", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "PYTHONPATH", "PYTORCH_",
-    "SGL", "TORCH", "TRITON_",
-)  # fmt: skip
+    "CUDA_",
+    "FLASHINFER_",
+    "HF_",
+    "LD_LIBRARY_PATH",
+    "MKL_",
+    "NCCL_",
+    "NVIDIA_",
+    "OMP_",
+    "PYTHONPATH",
+    "PYTORCH_",
+    "SGL",
+    "TORCH",
+    "TRITON_",
+)
 # The agent's own: of no use to an engine, and the token must not reach it.
 _AGENT_ONLY = frozenset({"SLIPSTREAM_AGENT_TOKEN", "SLIPSTREAM_AGENT_URL"})
 
@@ -65,10 +76,6 @@ class LaunchSpec:
     def api_key(self) -> str | None:
         return value_of(self.flags, "--api-key")
 
-    @property
-    def wants_speculation(self) -> bool:
-        return value_of(self.flags, "--speculative-algorithm") is not None
-
     def environment(self, engine_id: str) -> dict[str, str]:
         """The complete environment of the process."""
         inherited = {name: value for name, value in os.environ.items() if name not in _AGENT_ONLY}
@@ -83,19 +90,12 @@ class LaunchSpec:
     def shown_argv(self) -> list[str]:
         return redact_argv(self.argv)
 
-    def at_port(self, port: int) -> "LaunchSpec":
-        return replace(self, port=port)
-
     def config_hash(self, version: str | None) -> str:
-        """Names a configuration: kind, model, flags in any order, environment, engine version. Address left out."""
-        flags = sorted([flag.name, *flag.values] for flag in self.flags)
-        content = [self.kind, self.model, redacted_flags(flags), sorted(redact_env(self.env).items()), version]
+        """Names a configuration: kind, model, flags in any order, environment, engine version. The address is left out,
+        and secrets too: they must not be recognisable by a hash."""
+        flags = sorted(redact_argv([flag.name, *flag.values]) for flag in self.flags)
+        content = [self.kind, self.model, flags, sorted(redact_env(self.env).items()), version]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
-
-
-def redacted_flags(flags: list[list[str]]) -> list[list[str]]:
-    """A secret must not be recognisable by its hash either."""
-    return [redact_argv(flag) for flag in flags]
 
 
 def prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
@@ -116,10 +116,18 @@ def prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
             env = _with_tree(env, tree)
         cwd = state_dir  # neutral: Slipstream's own packages must not be importable by SGLang
     return LaunchSpec(
-        kind=kind, model=str(model), host=request.host, port=port, python=_require_executable(python),
-        flags=tuple(flags), words=tuple(request.flags), env=env, cwd=cwd, version=version,
+        kind=kind,
+        model=str(model),
+        host=request.host,
+        port=port,
+        python=_require_executable(python),
+        flags=tuple(flags),
+        words=tuple(request.flags),
+        env=env,
+        cwd=cwd,
+        version=version,
         warnings=(*warnings, *_repeated(flags), *_exposed(request.host)),
-    )  # fmt: skip
+    )
 
 
 def redact_request(request: LaunchRequest) -> LaunchRequest:

@@ -10,12 +10,12 @@ from backend.errors import EngineError, NotFoundError, SlipstreamError, StorageE
 from backend.paths import StatePaths
 from backend.schema.engine import EngineState, EngineStatus, Failure, LaunchRequest, LogChunk
 from backend.supervisor import lifecycle, stopping
-from backend.supervisor.engine import Engine, adopted_engine, new_engine
+from backend.supervisor.engine import Engine, adopted_engine, api_key_of, new_engine
 from backend.supervisor.failures import failure
 from backend.supervisor.limits import Limits
 from backend.supervisor.memory import MemoryReader, host_memory_used
 from backend.supervisor.ports import find_free_port, require_free_port
-from backend.supervisor.process_tree import kill_processes
+from backend.supervisor.process_tree import kill_left_overs
 from backend.supervisor.procfs import boot_id, is_alive, left_over_processes
 from backend.supervisor.records import EngineRecord, Records
 from backend.supervisor.spec import MARKER, prepare
@@ -49,6 +49,7 @@ class Supervisor:
             engine = adopted_engine(record)
             self._engines[engine.id] = engine
             if alive:
+                engine.api_key = api_key_of(record.root.pid)
                 engine.watch(record.root.id(), [process.id() for process in record.relatives])
                 self._run(engine, self._resume(engine))
             else:
@@ -64,7 +65,7 @@ class Supervisor:
         if port is None:
             port = old.port if old is not None else find_free_port(request.host, taken)
         spec = prepare(request, port, self._paths.home)
-        if old is None or old.port != port or old.has_ended:
+        if port in taken or old is None or old.port != port or old.has_ended:
             require_free_port(request.host, port, taken)
         engine = new_engine(f"e-{secrets.token_hex(4)}", spec, request, self._paths.logs)
         if old is not None and not old.has_ended:
@@ -127,14 +128,16 @@ class Supervisor:
     # ---- the life of one engine
 
     async def _launch(self, engine: Engine, old: Engine | None) -> None:
+        problem = None
         if engine.state is EngineState.REPLACING and old is not None:
-            await self._replace(engine, old)
+            problem = await self._replace(engine, old)
         await self._wait_for_releases(engine)
-        problem = None if engine.stop_requested else self._start(engine)
+        if problem is None and not engine.stop_requested:
+            problem = self._start(engine)
         await self._serve_until_end(engine, problem)
 
-    async def _replace(self, engine: Engine, old: Engine) -> None:
-        """Stops the old engine and shows that as the new one's first phases."""
+    async def _replace(self, engine: Engine, old: Engine) -> Failure | None:
+        """Stops the old engine and shows that as the new one's first phases. A failure if it does not end."""
         await self.stop(old.id)
         engine.log.clock.enter("stop", monotonic_s())
         while not old.has_ended and not engine.stop_requested:
@@ -142,6 +145,9 @@ class Supervisor:
                 engine.log.clock.enter("wait_memory", monotonic_s())
             await old.changed(self._limits.starting_poll_s)
         engine.log.clock.finish(monotonic_s())
+        if old.has_ended and old.tree is not None and old.tree.members():
+            return failure("unknown", f"engine {old.id}, which it replaces, did not end; nothing was started")
+        return None
 
     async def _wait_for_releases(self, engine: Engine) -> None:
         """Until the memory of engines that have just ended is back, which their own tasks wait for."""
@@ -241,7 +247,7 @@ class Supervisor:
         orphans = []
         if record.boot_id == boot_id():
             orphans = left_over_processes([p.id() for p in record.relatives], f"{MARKER}={engine.id}")
-        kill_processes(orphans)
+        kill_left_overs(orphans)
         if orphans:
             engine.warn(f"orphans cleaned: {len(orphans)}")
         engine.state = EngineState.STARTING if engine.state is EngineState.REPLACING else engine.state

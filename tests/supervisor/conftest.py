@@ -29,9 +29,13 @@ def fake(checkpoint: Path) -> Callable[..., LaunchRequest]:
 
     def request(plan: dict[str, object] | None = None, **more: object) -> LaunchRequest:
         return LaunchRequest(
-            model=str(checkpoint), kind=EngineKind.SGLANG, python=sys.executable, engine=str(TREE),
-            env={"FAKE_ENGINE": json.dumps(plan or {})}, **more,
-        )  # fmt: skip
+            model=str(checkpoint),
+            kind=EngineKind.SGLANG,
+            python=sys.executable,
+            engine=str(TREE),
+            env={"FAKE_ENGINE": json.dumps(plan or {})},
+            **more,
+        )
 
     return request
 

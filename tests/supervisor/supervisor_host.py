@@ -9,6 +9,7 @@ import psutil
 from backend.paths import StatePaths
 from backend.schema.engine import EngineStatus, LaunchRequest
 from backend.supervisor import ENDED, Limits, Supervisor
+from backend.supervisor.memory import MemoryReader, host_memory_used
 
 QUICK = Limits(
     starting_poll_s=0.05,
@@ -34,9 +35,9 @@ def is_gone(process: psutil.Process) -> bool:
 class Host:
     """One supervisor with quick limits, and the waits that tests need."""
 
-    def __init__(self, home: Path, limits: Limits) -> None:
+    def __init__(self, home: Path, limits: Limits, memory_used: MemoryReader = host_memory_used) -> None:
         self.paths = StatePaths(home)
-        self.supervisor = Supervisor(self.paths, limits=limits)
+        self.supervisor = Supervisor(self.paths, limits=limits, memory_used=memory_used)
 
     async def until(self, engine_id: str, *states: str, timeout_s: float = 10.0) -> EngineStatus:
         """Waits for one of these states, or for the end; fails the test when neither comes."""

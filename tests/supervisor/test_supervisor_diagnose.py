@@ -161,3 +161,11 @@ def test_a_message_behind_a_progress_bar_is_read() -> None:
     line = bar + "[2026-01-01 00:00:09] Load weight begin. avail mem=1 GB\x1b[0m"
     log = f"[2026-01-01 00:00:01] Init torch distributed begin.\n\x1b[32m{line}"
     assert [(p.name, p.seconds, p.line) for p in diagnose_log(log).phases] == [("init", 8, 1), ("load_target", None, 2)]
+
+
+def test_a_line_of_source_in_a_traceback_is_no_message() -> None:
+    quoted = '    raise RuntimeError("CUDA out of memory")'
+    log = f"Scheduler hit an exception: Traceback\n{quoted}\nRuntimeError: the pool is odd"
+    found = diagnose_log(log).failure
+    assert found is not None
+    assert (found.failure_class, found.cause, found.line) == ("scheduler_died", "RuntimeError: the pool is odd", 3)

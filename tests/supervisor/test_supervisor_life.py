@@ -227,3 +227,71 @@ def test_the_signal_of_a_stop_reaches_only_the_engines_own_group(on_host: OnHost
         assert received == []
 
     on_host(body)
+
+
+def test_two_launches_cannot_both_take_the_place_of_one_engine(on_host: OnHost, fake: Fake) -> None:
+    async def body(host: Host) -> None:
+        old = await host.launch(fake(), "ready")
+        new = await host.supervisor.launch(fake(replace=old.id))
+        with pytest.raises(ConflictError, match="another engine of this agent"):
+            await host.supervisor.launch(fake(replace=old.id))
+        assert (await host.until(new.id, "ready")).url == old.url
+
+    on_host(body)
+
+
+def test_memory_that_does_not_come_back_is_told_and_does_not_block(tmp_home: Path, fake: Fake) -> None:
+    gib = 2**30
+    readings = iter([{"GPU-a": 10 * gib}])  # before the launch; afterwards 2 GiB stay in use
+
+    async def body() -> list[str]:
+        memory = lambda: next(readings, {"GPU-a": 12 * gib})  # noqa: E731
+        host = Host(tmp_home, QUICK, memory)
+        await host.supervisor.start()
+        ready = await host.launch(fake(), "ready")
+        stopped = await host.stop(ready.id)
+        await host.supervisor.close()
+        assert stopped.state == "stopped"
+        return stopped.warnings
+
+    assert "2.0 GiB on GPU-a" in asyncio.run(body())[-1]
+
+
+def test_a_launch_waits_until_the_engine_that_has_just_died_gave_its_memory_back(tmp_home: Path, fake: Fake) -> None:
+    gib = 2**30
+    used = {"GPU-a": gib}
+
+    async def body() -> None:
+        host = Host(tmp_home, replace(QUICK, memory_wait_s=10.0), lambda: dict(used))
+        await host.supervisor.start()
+        ready = await host.launch(fake(), "ready")
+        used["GPU-a"] = 8 * gib
+        os.kill(ready.pid or 0, signal.SIGKILL)
+        await host.until(ready.id, "failed")
+        begun = await host.supervisor.launch(fake())
+        await asyncio.sleep(0.3)
+        waiting = host.supervisor.engine(begun.id)
+        assert (waiting.pid, [phase.name for phase in waiting.phases]) == (None, ["wait_memory"])
+        used["GPU-a"] = gib
+        assert (await host.until(begun.id, "ready")).state == "ready"
+        await host.stop(begun.id)
+        await host.supervisor.close()
+
+    asyncio.run(body())
+
+
+def test_a_fault_of_the_supervisor_ends_the_launch_with_a_reason(
+    tmp_home: Path, fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> dict[str, int]:
+        raise RuntimeError("the memory reader broke its promise")
+
+    async def body() -> None:
+        host = Host(tmp_home, QUICK, broken)
+        failed = await host.launch(fake(), "failed")
+        assert failed.failure is not None
+        assert "broke its promise" in failed.failure.cause
+        await host.supervisor.close()
+
+    asyncio.run(body())
+    assert "supervision" in caplog.text

@@ -81,7 +81,8 @@ def parse_body(model: type[Body], raw: bytes, route: str) -> Body:
             for e in error.errors(include_url=False, include_context=False)
         ]
         lines = "\n".join(f"  {problem}" for problem in problems)
-        message = f"{len(problems)} validation errors:\n{lines}\n\n    POST {route} {problems}"
+        plural = "s" if len(problems) > 1 else ""
+        message = f"{len(problems)} validation error{plural}:\n{lines}\n\n    POST {route} {problems}"
         raise ApiError(message, kind="Bad Request") from error
 
 

@@ -30,8 +30,9 @@ class Positions:
 
     spans: Sequence[Span]
     pool_index: Tensor  # [N] token of the pool that each new token is written to
-    cos: Tensor  # [N, 1, rotary_dim]
-    sin: Tensor  # [N, 1, rotary_dim], first half negated
+    cos: Tensor  # [N, 1, head_dim], 1 where nothing turns
+    sin: Tensor  # [N, 1, head_dim], 0 where nothing turns, negated in the first half of the turning part
+    partner: Tensor  # [head_dim] the value that each one turns with
 
 
 class Rotary:
@@ -41,8 +42,11 @@ class Rotary:
         dim = config.rotary_dim
         frequency = config.rope_theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
         angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-        self.cos = torch.cat([angle.cos(), angle.cos()], -1).float()[:, None]
-        self.sin = torch.cat([-angle.sin(), angle.sin()], -1).float()[:, None]
+        still = torch.zeros(length, config.head_dim - dim)
+        self.cos = torch.cat([angle.cos(), angle.cos(), still + 1], -1).float()[:, None]
+        self.sin = torch.cat([-angle.sin(), angle.sin(), still], -1).float()[:, None]
+        turning = torch.arange(dim).roll(dim // 2)
+        self.partner = torch.cat([turning, torch.arange(dim, config.head_dim)])
 
     def at(self, spans: Sequence[Span]) -> Positions:
         """Positions of packed tokens; the position of a token is its place in its sequence."""
@@ -50,20 +54,15 @@ class Rotary:
             span = spans[0]
             first = slice(span.past, span.past + span.count)
             index = torch.arange(span.start + span.past, span.start + span.past + span.count)
-            return Positions(spans, index, self.cos[first], self.sin[first])
+            return Positions(spans, index, self.cos[first], self.sin[first], self.partner)
         places = torch.tensor([span.past + n for span in spans for n in range(span.count)])
         index = torch.tensor([span.start + span.past + n for span in spans for n in range(span.count)])
-        return Positions(spans, index, self.cos[places], self.sin[places])
+        return Positions(spans, index, self.cos[places], self.sin[places], self.partner)
 
 
 def rotate(x: Tensor, positions: Positions) -> Tensor:
-    """Turn the leading dimensions of `x` [N, heads, head_dim] by position."""
-    dim = positions.cos.shape[-1]
-    half = dim // 2
-    head = x[..., :dim]
-    swapped = torch.cat([head[..., half:], head[..., :half]], -1)
-    turned = torch.addcmul(head * positions.cos, swapped, positions.sin)
-    return torch.cat([turned, x[..., dim:]], -1)
+    """Turn `x` [N, heads, head_dim] by position."""
+    return torch.addcmul(x * positions.cos, x.index_select(-1, positions.partner), positions.sin)
 
 
 def attention(
@@ -82,7 +81,7 @@ def attention(
     new_values = projected[:, query_width + kv_width : query_width + 2 * kv_width].view(count, kv_heads, dim)
     keys.index_copy_(1, positions.pool_index, turning[:, heads:].transpose(0, 1))
     values.index_copy_(1, positions.pool_index, new_values.transpose(0, 1))
-    queries = turning[:, :heads] * dim**-0.5
+    queries = turning[:, :heads]
     results = []
     offset = 0
     for span in positions.spans:

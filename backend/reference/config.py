@@ -27,7 +27,6 @@ from typing import Any, Self
 
 from backend.errors import InputError
 
-
 # Dimensions that have no sensible value to assume when a configuration lacks them.
 _REQUIRED = (
     "vocab_size",

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from torch import Tensor
 
 from backend.reference.config import TextConfig
-from backend.reference.ops import causal_mask, linear, rms_norm
+from backend.reference.ops import causal_mask, linear, norm_with_floor, rms_norm
 from backend.reference.weights import DeltaNetWeights
 
 CHUNK = 64  # tokens solved at once in a prefill: the triangular system grows with its square
@@ -37,31 +37,32 @@ class Projected:
 
 
 def project(
-    config: TextConfig, weights: DeltaNetWeights, x: Tensor, window: Tensor, batch: int
+    config: TextConfig, weights: DeltaNetWeights, x: Tensor, before: Tensor, window: Tensor
 ) -> tuple[Projected, Tensor]:
     """From the normed input `x` [B*T, H] to the recurrence's inputs and `z` [B*T, value heads, dv].
 
-    `window` [B, K - 1 + T, conv_dim] holds the last K - 1 convolution inputs in front; the new ones are written behind.
+    `before` [B, K - 1, conv_dim] are the last inputs of the convolution; `window` [B, K - 1 + T, conv_dim] receives
+    them and the new ones behind them.
     """
     c = config
+    batch = before.shape[0]
     tokens = x.shape[0] // batch
     taps = c.linear_conv_kernel_dim
     p = linear(x, weights.in_proj).view(batch, tokens, -1)
-    window[:, taps - 1 :] = p[..., : c.conv_dim]
+    torch.cat([before, p[..., : c.conv_dim]], 1, out=window)
     step = window.stride(1)
     shifted = window.as_strided(
         (batch, tokens, taps, c.conv_dim), (window.stride(0), step, step, 1), window.storage_offset()
     )
     mixed = F.silu((shifted * weights.conv).sum(2))
     qk = mixed[..., : 2 * c.key_dim].view(batch, tokens, 2, c.linear_num_key_heads, c.linear_key_head_dim)
-    qk = qk / torch.hypot(torch.linalg.vector_norm(qk, dim=-1, keepdim=True), qk.new_tensor(_NORM_EPS**0.5))
+    qk = (qk / norm_with_floor(qk, _NORM_EPS)).permute(0, 3, 2, 1, 4)
     repeat = c.linear_num_value_heads // c.linear_num_key_heads
-    if repeat > 1:
-        qk = qk.repeat_interleave(repeat, 3)
+    qk = qk[:, :, None].expand(-1, -1, repeat, -1, -1, -1)  # each key head serves `repeat` value heads
     heads = batch * c.linear_num_value_heads
-    a, b = p[..., c.conv_dim + c.value_dim :].split(c.linear_num_value_heads, -1)
+    a, b = p[..., c.conv_dim + c.value_dim :].chunk(2, -1)
     inputs = Projected(
-        qk=qk.permute(0, 3, 2, 1, 4).reshape(heads, 2, tokens, c.linear_key_head_dim),
+        qk=qk.reshape(heads, 2, tokens, c.linear_key_head_dim),
         v=_by_head(mixed[..., 2 * c.key_dim :], c.linear_num_value_heads),
         decay=(weights.rate * F.softplus(a + weights.dt_bias)).transpose(1, 2).reshape(heads, tokens),
         beta=torch.sigmoid(b).transpose(1, 2).reshape(heads, tokens, 1),
@@ -103,17 +104,24 @@ def block(inputs: Projected, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.baddbmm(carried[:, 0], scores[:, 0], written), written, summed
 
 
-def advance(state: Tensor, key: Tensor, written: Tensor, summed: Tensor, kept: Tensor | None = None) -> None:
-    """Move `state` [BH, dk, dv] in place over the first `kept` [BH] tokens of a block; None means all of them."""
+def remaining(summed: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """From G [..., T], what a state and each write have decayed to after the first `kept` [...] tokens (None: all).
+
+    Returns exp(G_n) [..., 1] and exp(G_n - G_j) [..., T], 0 for tokens behind n.
+    """
     if kept is None:
-        last = summed[:, -1:]
-        left = last - summed
-    else:
-        last = summed.gather(1, kept[:, None] - 1)
-        dropped = torch.arange(summed.shape[1]) >= kept[:, None]
-        left = (last - summed).masked_fill_(dropped, float("-inf"))
-    state.mul_(last.exp()[..., None])
-    state.baddbmm_((key * left.exp()[..., None]).transpose(1, 2), written)
+        last = summed[..., -1:]
+        return last.exp(), (last - summed).exp()
+    place = kept[..., None] - 1
+    last = summed.gather(-1, place)
+    dropped = torch.arange(summed.shape[-1]) > place
+    return last.exp(), (last - summed).masked_fill_(dropped, float("-inf")).exp_()
+
+
+def advance(state: Tensor, decayed: Tensor, key: Tensor, written: Tensor) -> None:
+    """Move `state` [BH, dk, dv] in place: `decayed` [BH, 1] of it remains, `key` [BH, T, dk] are already decayed."""
+    state.mul_(decayed[..., None])
+    state.baddbmm_(key.transpose(1, 2), written)
 
 
 def prefill(inputs: Projected, state: Tensor) -> Tensor:
@@ -123,15 +131,17 @@ def prefill(inputs: Projected, state: Tensor) -> Tensor:
         part = slice(first, first + CHUNK)
         chunk = Projected(inputs.qk[:, :, part], inputs.v[:, part], inputs.decay[:, part], inputs.beta[:, part])
         result, written, summed = block(chunk, state)
-        advance(state, chunk.qk[:, 1], written, summed)
+        decayed, left = remaining(summed)
+        advance(state, decayed, chunk.qk[:, 1] * left[..., None], written)
         results.append(result)
     return torch.cat(results, 1)
 
 
 def output(config: TextConfig, weights: DeltaNetWeights, o: Tensor, z: Tensor, batch: int) -> Tensor:
-    """Scale, gated norm and output projection: o [BH, T, dv], z [B*T, heads, dv] to [B*T, H]."""
+    """Gated norm and output projection: o [BH, T, dv], z [B*T, heads, dv] to [B*T, H]."""
     heads, width = config.linear_num_value_heads, config.linear_value_head_dim
     tokens = o.shape[1]
     rows = o.view(batch, heads, tokens, width).transpose(1, 2).reshape(-1, heads, width)
-    normed = rms_norm(rows * config.linear_key_head_dim**-0.5, weights.norm, config.rms_norm_eps)
+    # The queries' scale of 1/sqrt(dk) cancels in the norm, except against eps.
+    normed = rms_norm(rows, weights.norm, config.rms_norm_eps * config.linear_key_head_dim)
     return linear((normed * F.silu(z)).reshape(-1, heads * width), weights.out)

@@ -54,14 +54,16 @@ class TargetModel:
     def accept(self, kept: Sequence[int]) -> None:
         """After `verify`: keep the first `kept[b]` >= 1 tokens of each slot b and forget the rest."""
         s = self.states
-        batch, heads = len(kept), s.ssm.shape[2]
+        batch = len(kept)
         count = torch.tensor(kept)
-        per_head = count.repeat_interleave(heads)
+        shape = s.summed[:, :batch].shape[:-1]
+        decayed, left = delta_net.remaining(s.summed[:, :batch], count[:, None].expand(shape))
+        keys = s.key[:, :batch] * left[..., None]
         for layer in range(s.ssm.shape[0]):
             state = s.ssm[layer, :batch].flatten(0, 1)
-            working = state.float()
-            key, written, summed = (t[layer, :batch].flatten(0, 1) for t in (s.key, s.written, s.summed))
-            delta_net.advance(working, key, written, summed, per_head)
+            working = state.float()  # the state itself when it is float32
+            written = s.written[layer, :batch].flatten(0, 1)
+            delta_net.advance(working, decayed[layer].flatten(0, 1), keys[layer].flatten(0, 1), written)
             if working is not state:
                 state.copy_(working)
         rows = count[:, None] + torch.arange(s.conv.shape[2])
@@ -92,8 +94,7 @@ class TargetModel:
         tokens = x.shape[0] // batch
         taps = s.conv.shape[2]
         window = x.new_empty(batch, taps + tokens, s.conv.shape[3]) if commit else s.window[layer, rows]
-        window[:, :taps] = s.conv[layer, rows]
-        inputs, z = delta_net.project(self.config, weights, x, window, batch)
+        inputs, z = delta_net.project(self.config, weights, x, s.conv[layer, rows], window)
         state = s.ssm[layer, rows].flatten(0, 1)
         working = state.float()
         if commit:

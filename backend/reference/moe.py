@@ -29,57 +29,56 @@ def route(config: TextConfig, weights: MoeWeights, x: Tensor) -> tuple[Tensor, T
     return best.softmax(-1), chosen, torch.sigmoid(logits[:, config.num_experts :])
 
 
-def loop(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
-    """The shared expert, then each expert that some token chose: all tokens pass, others with weight 0."""
+def _table(config: TextConfig, weights: MoeWeights, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The weight of every piece for every token [N, pieces], 0 where not chosen, and the indices chosen [N, k]."""
     share, chosen, shared_gate = route(config, weights, x)
-    inner = config.moe_intermediate_size
-    routed = config.num_experts * inner
-    total = weights.down.shape[0]
-    result = _expert(weights, x, routed, total) * shared_gate
-    table = x.new_zeros(x.shape[0], config.num_experts).scatter_(1, chosen, share)
-    for expert in sorted(set(chosen.flatten().tolist())):
-        part = _expert(weights, x, expert * inner, (expert + 1) * inner)
-        result.addcmul_(part, table[:, expert : expert + 1])
+    table = x.new_zeros(x.shape[0], weights.down.shape[0])
+    table[:, config.num_experts :] = shared_gate
+    return table.scatter_(1, chosen, share), chosen
+
+
+def loop(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
+    """One expert after the other, those that some token chose and the shared one: all tokens pass, others count 0."""
+    table, chosen = _table(config, weights, x)
+    pieces = {*chosen.flatten().tolist(), *range(config.num_experts, weights.down.shape[0])}
+    result = torch.zeros_like(x)
+    for piece in sorted(pieces):
+        result.addcmul_(_expert(weights, piece, x), table[:, piece : piece + 1])
     return result
 
 
-def _expert(weights: MoeWeights, x: Tensor, first: int, last: int) -> Tensor:
-    """All of `x` through the columns `first` … `last` of the experts."""
-    total = weights.down.shape[0]
-    gate = linear(x, weights.up[:, first:last])
-    return linear(F.silu(gate) * linear(x, weights.up[:, total + first : total + last]), weights.down[first:last])
+def _expert(weights: MoeWeights, piece: int, x: Tensor) -> Tensor:
+    """All of `x` through one piece."""
+    gate, up = linear(x, weights.up[:, piece].flatten(1)).chunk(2, -1)
+    return linear(F.silu(gate) * up, weights.down[piece])
 
 
 def grouped(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
     """All experts at once: one wide product for few tokens, one grouped product over sorted tokens for many."""
     if x.shape[0] > _DENSE_LIMIT_TOKENS:
         return _sorted(config, weights, x)
-    share, chosen, shared_gate = route(config, weights, x)
-    count, experts, inner = x.shape[0], config.num_experts, config.moe_intermediate_size
-    gate, up = linear(x, weights.up).chunk(2, -1)
-    active = F.silu(gate) * up
-    table = x.new_zeros(count, experts).scatter_(1, chosen, share)
-    active[:, : experts * inner].view(count, experts, inner).mul_(table[..., None])
-    active[:, experts * inner :].mul_(shared_gate)
-    return linear(active, weights.down)
+    table, _ = _table(config, weights, x)
+    pieces, inner, hidden = weights.down.shape
+    gate, up = linear(x, weights.up.view(hidden, -1)).view(-1, pieces, 2, inner).unbind(2)
+    active = (F.silu(gate) * up).mul_(table[..., None])
+    return linear(active.view(-1, pieces * inner), weights.down.view(-1, hidden))
 
 
 def _sorted(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
     share, chosen, shared_gate = route(config, weights, x)
-    experts, inner, hidden = config.num_experts, config.moe_intermediate_size, config.hidden_size
-    total = weights.down.shape[0]
+    pieces, inner, hidden = weights.down.shape
+    experts = config.num_experts
     flat = chosen.flatten()
     order = flat.argsort(stable=True)
     ends = torch.bincount(flat, minlength=experts).cumsum(0).int()
     token = order // config.num_experts_per_tok
     rows = x[token].to(weights.up.dtype)
-    gate_w, up_w = (
-        weights.up[:, first : first + experts * inner].view(hidden, experts, inner).transpose(0, 1)
-        for first in (0, total)
-    )
-    active = F.silu(F.grouped_mm(rows, gate_w, offs=ends)) * F.grouped_mm(rows, up_w, offs=ends)
-    parts = F.grouped_mm(active, weights.down[: experts * inner].view(experts, inner, hidden), offs=ends).float()
-    result = _expert(weights, x, experts * inner, total) * shared_gate
+    up_weights = weights.up[:, :experts].view(hidden, experts, 2 * inner).transpose(0, 1)
+    gate, up = F.grouped_mm(rows, up_weights, offs=ends).chunk(2, -1)
+    parts = F.grouped_mm(F.silu(gate) * up, weights.down[:experts], offs=ends).float()
+    result = torch.zeros_like(x)
+    for piece in range(experts, pieces):
+        result.addcmul_(_expert(weights, piece, x), shared_gate)
     return result.index_add_(0, token, parts * share.flatten()[order][:, None])
 
 

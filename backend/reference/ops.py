@@ -1,4 +1,6 @@
-"""The two operations that every layer uses."""
+"""The operations that every layer uses. A small model on a CPU spends its time in their number, not in arithmetic."""
+
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -11,13 +13,26 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return torch.mm(x.to(weight.dtype), weight).float()
 
 
-def rms_norm(x: Tensor, factor: Tensor, eps: float) -> Tensor:
-    """x / sqrt(mean(x²) + eps) * factor over the last dimension. A third of the time of torch's own."""
-    size = x.shape[-1]
+def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x²) + eps) * factor over the last dimension of size n, with `scale` = factor * sqrt(n).
+
+    Written as x / hypot(|x|, sqrt(n eps)) * scale, which takes a third of the time of torch's own.
+    """
+    return x / norm_with_floor(x, x.shape[-1] * eps) * scale
+
+
+def norm_with_floor(x: Tensor, square: float) -> Tensor:
+    """sqrt(sum(x²) + square) over the last dimension, which is kept."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x * (factor * size**0.5) / torch.hypot(length, length.new_tensor((size * eps) ** 0.5))
+    return torch.hypot(length, _root(square), out=length)
 
 
+@lru_cache
+def _root(square: float) -> Tensor:
+    return torch.tensor(square**0.5)
+
+
+@lru_cache
 def causal_mask(size: int) -> Tensor:
-    """[size, size]: 0 on and below the diagonal, -inf above."""
+    """[size, size]: 0 on and below the diagonal, -inf above. Shared: not to be written to."""
     return torch.full((size, size), float("-inf")).triu_(1)

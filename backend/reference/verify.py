@@ -2,8 +2,8 @@
 
 Greedy requests accept the drafts that equal the model's own choice. Otherwise a draft d is accepted with probability
 p(d), p being the model's distribution, and a refusal is followed by a sample of p without d, renormalised: the token
-is d with probability p(d) and any other x with (1 - p(d)) * p(x) / (1 - p(d)) = p(x). The output has exactly the model's
-distribution, whatever was drafted.
+is d with probability p(d) and any other x with (1 - p(d)) * p(x) / (1 - p(d)) = p(x). The output has exactly the
+model's distribution, whatever was drafted.
 """
 
 from collections.abc import Sequence

@@ -2,10 +2,12 @@
 
 Matrices are kept once, transposed to [in, out] (`x @ w` on such a matrix is the fastest form for few tokens on a CPU)
 and fused where one input feeds several of them. Norm factors, conv taps and decay rates are float32; matrices are in
-the chosen dtype. A zero-centred norm weight is stored as its factor 1 + weight.
+the chosen dtype. Norms are stored as `scale`, the factor (1 + weight where zero-centred) times the square root of
+its size, as `ops.rms_norm` wants it; that of queries includes the attention's 1/sqrt(head_dim).
 """
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -44,8 +47,9 @@ class DeltaNetWeights:
 
 @dataclass(frozen=True)
 class MoeWeights:
-    """`router` [H, experts + 1], the last column being the shared expert's gate. The columns of `up` [H, 2*W] are
-    the gate halves of every expert and of the shared one (W of them), then the up halves likewise; `down` [W, H]."""
+    """`router` [H, experts + 1], the last column being the shared expert's gate. `up` [H, pieces, 2, I] and `down`
+    [pieces, I, H] hold the experts and behind them the shared expert, cut into pieces of the experts' size (the last
+    one padded with zeros, which changes nothing)."""
 
     router: Tensor
     up: Tensor
@@ -108,17 +112,18 @@ class Checkpoint:
     def get(self, name: str, *shape: int) -> Tensor:
         """Tensor `name` as float32; its shape must be `shape`."""
         if name not in self._files:
-            raise InputError(f"{self.directory} has no tensor {name}; the checkpoint does not fit its config.json.")
+            raise InputError(f"Weight {name} is missing in {self.directory}, although its config.json asks for it.")
         tensor: Tensor = self._files[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise InputError(
-                f"{self.directory}: {name} has shape {list(tensor.shape)}, config.json asks for {list(shape)}."
+                f"Shape mismatch in {self.directory}: {name} is {list(tensor.shape)}, config.json says {list(shape)}."
             )
-        return tensor.float()
+        widened: Tensor = tensor.float()
+        return widened
 
-    def factor(self, name: str, size: int) -> Tensor:
-        """The factor 1 + weight of a zero-centred norm."""
-        return 1.0 + self.get(name, size)
+    def norm(self, name: str, size: int) -> Tensor:
+        """The scale of a zero-centred norm."""
+        return (1.0 + self.get(name, size)) * math.sqrt(size)
 
     def matrix(self, *parts: Tensor) -> Tensor:
         """Row-major matrices of the same input, stacked and transposed to [in, out] in the engine's dtype."""
@@ -132,7 +137,7 @@ def _shards(directory: Path) -> list[Path]:
         return [directory / name for name in names]
     files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise InputError(f"{directory} holds no *.safetensors file; name a checkpoint directory with weights.")
+        raise InputError(f"Cannot find any model weights in {directory}: it holds no *.safetensors file.")
     return files
 
 
@@ -145,7 +150,7 @@ def load_target(checkpoint: Checkpoint) -> TargetWeights:
     return TargetWeights(
         embedding=embedding.to(checkpoint.dtype),
         layers=[_layer(checkpoint, f"{prefix}.layers.{n}", c.is_full_attention(n)) for n in range(c.num_hidden_layers)],
-        norm=checkpoint.factor(f"{prefix}.norm.weight", c.hidden_size),
+        norm=checkpoint.norm(f"{prefix}.norm.weight", c.hidden_size),
         head=checkpoint.matrix(head),
     )
 
@@ -155,19 +160,19 @@ def load_mtp(checkpoint: Checkpoint) -> MtpWeights:
     c = checkpoint.config
     return MtpWeights(
         fc=checkpoint.matrix(checkpoint.get("mtp.fc.weight", c.hidden_size, 2 * c.hidden_size)),
-        embedding_norm=checkpoint.factor("mtp.pre_fc_norm_embedding.weight", c.hidden_size),
-        hidden_norm=checkpoint.factor("mtp.pre_fc_norm_hidden.weight", c.hidden_size),
+        embedding_norm=checkpoint.norm("mtp.pre_fc_norm_embedding.weight", c.hidden_size),
+        hidden_norm=checkpoint.norm("mtp.pre_fc_norm_hidden.weight", c.hidden_size),
         layer=_layer(checkpoint, "mtp.layers.0", full_attention=True),
-        norm=checkpoint.factor("mtp.norm.weight", c.hidden_size),
+        norm=checkpoint.norm("mtp.norm.weight", c.hidden_size),
     )
 
 
 def _layer(ck: Checkpoint, prefix: str, full_attention: bool) -> LayerWeights:
     hidden = ck.config.hidden_size
     return LayerWeights(
-        input_norm=ck.factor(f"{prefix}.input_layernorm.weight", hidden),
+        input_norm=ck.norm(f"{prefix}.input_layernorm.weight", hidden),
         mixer=_attention(ck, f"{prefix}.self_attn") if full_attention else _delta_net(ck, f"{prefix}.linear_attn"),
-        post_norm=ck.factor(f"{prefix}.post_attention_layernorm.weight", hidden),
+        post_norm=ck.norm(f"{prefix}.post_attention_layernorm.weight", hidden),
         moe=_moe(ck, f"{prefix}.mlp"),
     )
 
@@ -180,8 +185,8 @@ def _attention(ck: Checkpoint, prefix: str) -> AttentionWeights:
     value = ck.get(f"{prefix}.v_proj.weight", kv_heads * dim, hidden)
     flat = (heads * dim, hidden)
     norms = (
-        ck.factor(f"{prefix}.q_norm.weight", dim).expand(heads, dim),
-        ck.factor(f"{prefix}.k_norm.weight", dim).expand(kv_heads, dim),
+        ck.norm(f"{prefix}.q_norm.weight", dim).expand(heads, dim) / math.sqrt(dim),
+        ck.norm(f"{prefix}.k_norm.weight", dim).expand(kv_heads, dim),
     )
     return AttentionWeights(
         qkvg=ck.matrix(query[:, 0].reshape(flat), key, value, query[:, 1].reshape(flat)),
@@ -204,7 +209,7 @@ def _delta_net(ck: Checkpoint, prefix: str) -> DeltaNetWeights:
         conv=taps[:, 0].t().contiguous(),
         rate=-ck.get(f"{prefix}.A_log", heads).exp(),
         dt_bias=ck.get(f"{prefix}.dt_bias", heads),
-        norm=ck.get(f"{prefix}.norm.weight", c.linear_value_head_dim),
+        norm=ck.get(f"{prefix}.norm.weight", c.linear_value_head_dim) * math.sqrt(c.linear_value_head_dim),
         out=ck.matrix(ck.get(f"{prefix}.out_proj.weight", hidden, c.value_dim)),
     )
 
@@ -219,27 +224,21 @@ def _moe(ck: Checkpoint, prefix: str) -> MoeWeights:
     )
     gate_up = ck.get(f"{prefix}.experts.gate_up_proj", experts, 2 * inner, hidden)
     down = ck.get(f"{prefix}.experts.down_proj", experts, hidden, inner)
-    shared_prefix = f"{prefix}.shared_expert"
+    shared_name = f"{prefix}.shared_expert"
+    padding = -shared % inner
+    shared_gate, shared_up = (
+        F.pad(ck.get(f"{shared_name}.{half}_proj.weight", shared, hidden), (0, 0, 0, padding)).view(-1, inner, hidden)
+        for half in ("gate", "up")
+    )
+    shared_down = F.pad(ck.get(f"{shared_name}.down_proj.weight", hidden, shared), (0, padding)).view(hidden, -1, inner)
+    halves = torch.stack([torch.cat([gate_up[:, :inner], shared_gate]), torch.cat([gate_up[:, inner:], shared_up])], 1)
     return MoeWeights(
         router=ck.matrix(
             ck.get(f"{prefix}.gate.weight", experts, hidden),
             ck.get(f"{prefix}.shared_expert_gate.weight", 1, hidden),
         ).float(),
-        up=ck.matrix(
-            gate_up[:, :inner].reshape(-1, hidden),
-            ck.get(f"{shared_prefix}.gate_proj.weight", shared, hidden),
-            gate_up[:, inner:].reshape(-1, hidden),
-            ck.get(f"{shared_prefix}.up_proj.weight", shared, hidden),
-        ),
-        down=ck.matrix(
-            torch.cat(
-                [
-                    down.permute(1, 0, 2).reshape(hidden, -1),
-                    ck.get(f"{shared_prefix}.down_proj.weight", hidden, shared),
-                ],
-                dim=1,
-            )
-        ),
+        up=ck.matrix(halves.view(-1, hidden)).view(hidden, -1, 2, inner),
+        down=torch.cat([down, shared_down.transpose(0, 1)]).transpose(1, 2).to(ck.dtype).contiguous(),
     )
 
 

@@ -159,7 +159,7 @@ class Worker:
                 forbid_early_end(logits[n * size : (n + 1) * size], request, ends)
         best = logits.max(-1)
         highest, choices = best.values.tolist(), best.indices.tolist()
-        results = []
+        results: list[list[int]] = []
         for n, request in enumerate(requests):
             rows = slice(n * size, (n + 1) * size)
             drafts = request.drafts[: size - 1]

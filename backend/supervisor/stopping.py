@@ -9,6 +9,7 @@ from backend.supervisor.engine import Engine
 from backend.supervisor.limits import Limits
 from backend.supervisor.memory import HOST, MemoryReader, still_held
 from backend.supervisor.ports import port_is_free
+from backend.supervisor.process_tree import ProcessTree
 from backend.thresholds import HOST_MEMORY_WAIT_S
 
 _STEP_S = 0.1
@@ -22,7 +23,7 @@ async def end_processes(engine: Engine, limits: Limits) -> list[int]:
     tree.scan()
     if tree.members():
         tree.signal(signal.SIGTERM)
-    if not await _gone(engine, limits.stop_grace_s):
+    if not await _gone(tree, limits.stop_grace_s):
         engine.warn(f"the engine did not end within {limits.stop_grace_s:g} s of SIGTERM and was killed")
         await kill_processes(engine, limits)
     return [process.id.pid for process in tree.members()]
@@ -35,7 +36,7 @@ async def kill_processes(engine: Engine, limits: Limits) -> int:
     if tree is None or not left:
         return 0
     deadline = monotonic_s() + limits.kill_wait_s
-    while tree.members() and monotonic_s() < deadline:
+    while not _is_gone(tree) and monotonic_s() < deadline:
         tree.signal(signal.SIGKILL)  # again each time: a process may have forked meanwhile
         await asyncio.sleep(_STEP_S)
     return left
@@ -71,10 +72,15 @@ def _port_is_free(engine: Engine) -> bool:
         return True  # the address itself has gone: nobody can listen there
 
 
-async def _gone(engine: Engine, timeout_s: float) -> bool:
+async def _gone(tree: ProcessTree, timeout_s: float) -> bool:
     deadline = monotonic_s() + timeout_s
-    while engine.tree is not None and engine.tree.members():
+    while not _is_gone(tree):
         if monotonic_s() >= deadline:
             return False
         await asyncio.sleep(_STEP_S)
     return True
+
+
+def _is_gone(tree: ProcessTree) -> bool:
+    """Nothing is alive, and the root was reaped: it is no zombie either."""
+    return tree.root_ended and not tree.members()

@@ -24,7 +24,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, help="tokens per window")
     parser.add_argument("--corpus", type=Path, help="directory of the corpus (default: OUT/corpus; built if absent)")
     parser.add_argument("--corpus-only", action="store_true", help="build the corpus and stop")
-    parser.add_argument("--resume", type=Path, help="checkpoint directory whose MTP layer to train further")
+    parser.add_argument("--resume", type=Path, help="checkpoint directory to take through the later phases")
     return parser.parse_args()
 
 

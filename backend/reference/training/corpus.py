@@ -27,7 +27,7 @@ HOLD_OUT_MODULUS = 20
 
 USER_FORMS = ("{code}", "Continue this Python code:\n\n{code}", "Complete the following Python module.\n\n{code}")
 USER_CHARS = (150, 540)  # about 60 to 200 tokens
-ASSISTANT_CHARS = (200, 1800)
+ASSISTANT_LONG_CHARS = 1200  # after so much the answer may also end between two methods
 ASSISTANT_LIMIT_CHARS = 3000
 
 Tokens = NDArray[np.uint16]
@@ -84,20 +84,29 @@ class Turn:
 
 
 def cut_turns(text: str, rng: random.Random) -> Iterator[Turn]:
-    """Cut a file into consecutive turns; the assistant's part ends before a top-level statement where it can."""
+    """Cut a file into consecutive turns: the assistant finishes the definition that the user began."""
     lines = text.splitlines(keepends=True)
     start = 0
     while start < len(lines):
         middle = _take(lines, start, rng.uniform(*USER_CHARS))
-        end = _take(lines, middle, rng.uniform(*ASSISTANT_CHARS))
-        limit = _take(lines, middle, ASSISTANT_LIMIT_CHARS)
-        while end < limit and not _begins_block(lines, end):
-            end += 1
+        end = _end_of_answer(lines, middle)
         user, assistant = "".join(lines[start:middle]).strip("\n"), "".join(lines[middle:end]).rstrip()
         if user and assistant:
             code = rng.choice(USER_FORMS).format_map({"code": user})
             yield Turn(start + 1, code, assistant)
         start = end
+
+
+def _end_of_answer(lines: Sequence[str], start: int) -> int:
+    """Index of the first line after `start` that begins something new, or where the answer grows too long."""
+    chars = 0
+    for index in range(start, len(lines)):
+        new = index > start and not lines[index - 1].strip() and bool(lines[index].strip())
+        top_level = not lines[index][0].isspace()
+        if chars >= ASSISTANT_LIMIT_CHARS or (new and (top_level or chars >= ASSISTANT_LONG_CHARS)):
+            return index
+        chars += len(lines[index])
+    return len(lines)
 
 
 def _take(lines: Sequence[str], start: int, chars: float) -> int:
@@ -107,10 +116,6 @@ def _take(lines: Sequence[str], start: int, chars: float) -> int:
         taken += len(lines[end])
         end += 1
     return end
-
-
-def _begins_block(lines: Sequence[str], index: int) -> bool:
-    return not lines[index][0].isspace() and not lines[index - 1].strip()
 
 
 def encode_document(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -10,6 +10,7 @@ from torch.nn import functional
 from backend.reference.config import TextConfig
 from backend.reference.training.checkpoint import Weights, tensor_shapes
 from backend.reference.training.layers import Attention, DecoderLayer, Experts, KeyValue, Linear, ZeroCentredNorm
+from backend.reference.training.repetition import repetition_loss
 
 # Later drafts matter less: they are only reached when the earlier ones were right.
 STEP_WEIGHTS = (1.0, 0.8, 0.6, 0.5, 0.4)
@@ -95,8 +96,8 @@ class TextModel(nn.Module):
         result: Tensor = self.lm_head(hidden)
         return result
 
-    def losses(self, tokens: Tensor, steps: int, hard: float) -> Losses:
-        """Joint loss over [B, T+1+steps] tokens with `steps` draft steps.
+    def losses(self, tokens: Tensor, steps: int, hard: float, looping: int = 0) -> Losses:
+        """Joint loss over [B, T+1+steps] tokens with `steps` draft steps; the first `looping` rows are loops to avoid.
 
         A draft's target is the true token with weight `hard`, and the main model's own distribution with the rest:
         a verifier accepts what the main model would have said, right or wrong.
@@ -104,9 +105,11 @@ class TextModel(nn.Module):
         length = tokens.shape[1] - 1 - steps
         hidden, main_balance = self.hidden(tokens[:, :length])
         main_logits = self.logits(hidden)
-        main = functional.cross_entropy(main_logits.flatten(0, 1), tokens[:, 1 : length + 1].flatten())
+        targets = tokens[:, 1 : length + 1]
+        main = functional.cross_entropy(main_logits[looping:].flatten(0, 1), targets[looping:].flatten())
+        loops = repetition_loss(main_logits[:looping], targets[:looping]) if looping else 0.0
         mtp, agreement, balance = self._draft_losses(tokens, hidden, main_logits.detach(), steps, hard)
-        total = main + MTP_WEIGHT * _weighted(mtp) + BALANCE_WEIGHT * (main_balance + balance)
+        total = main + loops + MTP_WEIGHT * _weighted(mtp) + BALANCE_WEIGHT * (main_balance + balance)
         return Losses(main, mtp, agreement, total)
 
     def _draft_losses(

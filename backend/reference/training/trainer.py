@@ -1,4 +1,9 @@
-"""The two phases of training: main model and MTP layer together, then the MTP layer alone on the frozen main model."""
+"""The three phases of training.
+
+joint   main model and MTP layer together
+steady  the same, with part of each batch teaching the main model not to loop
+mtp     the MTP layer alone, on the frozen main model
+"""
 
 import json
 import sys
@@ -16,12 +21,14 @@ from backend.reference.training.checkpoint import WEIGHTS_FILE, Weights, save_we
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.model import Losses, TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer
+from backend.reference.training.repetition import PERIODS, with_loops
 
 WARM_UP_STEPS = 100
 CONSTANT_SHARE = 0.4  # of a phase, before the learning rate falls linearly
 FINAL_SCALE = 0.02
 MTP_STEPS_EARLY, MTP_STEPS_LATE, MTP_LATE_SHARE = 2, 3, 0.65
-MTP_PHASE_STRENGTH = 0.4  # of the learning rates of the joint phase
+LATER_STRENGTH = 0.4  # of the joint phase's learning rates, in the later phases
+JOINT_END, STEADY_END = 0.65, 0.88  # as shares of the run
 HARD_TARGET_SHARE = 0.5
 HOLD_WINDOWS = 24
 REPORT_STEPS, SAVE_STEPS = 50, 500
@@ -36,7 +43,6 @@ class Plan:
     batch: int
     length: int
     seed: int = 0
-    joint_share: float = 0.8
 
 
 @dataclass
@@ -58,6 +64,11 @@ LossFunction = Callable[[TextModel, Tensor, int], Losses]
 
 def joint_loss(model: TextModel, tokens: Tensor, drafts: int) -> Losses:
     return model.losses(tokens, drafts, HARD_TARGET_SHARE)
+
+
+def steady_loss(model: TextModel, tokens: Tensor, drafts: int) -> Losses:
+    """Drafts only imitate the main model here: what follows in a loop is no truth to learn."""
+    return model.losses(with_loops(tokens), drafts, hard=0.0, looping=len(PERIODS))
 
 
 class GradientStep:
@@ -91,7 +102,7 @@ class GradientStep:
 
     def _capture(self, tokens: Tensor) -> None:
         self.tokens = tokens.clone()
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):  # libraries allocate their workspaces on first use, which a capture forbids
@@ -133,21 +144,22 @@ class Trainer:
         self.record = Record(plan, name)
         self.sampler = Sampler(corpus, plan.seed, device)
         self.began = time.monotonic()
+        self.done_before = 0.0  # share of the run that an earlier one did
 
     def run(self, resume: Weights | None = None) -> Record:
-        """Both phases; with `resume` only the second, from those weights."""
+        """All phases; with `resume` those after the joint one, from these weights."""
         if resume is None:
-            everything = Optimizer(self.model.named_parameters())
-            self._phase("joint", 0.0, self.plan.joint_share, joint_loss, everything)
+            self._phase("joint", 0.0, JOINT_END, joint_loss, Optimizer(self.model.named_parameters()))
         else:
-            self.model.load_state_dict(resume)
-        # The MTP layer must imitate the main model as it is shipped: rounded.
-        self._load_rounded(self.model.state_dict())
+            self.done_before = JOINT_END
+            self.model.load_state_dict({name: tensor.float() for name, tensor in resume.items()})
+        everything = Optimizer(self.model.named_parameters(), LATER_STRENGTH)
+        self._phase("steady", JOINT_END, STEADY_END, steady_loss, everything)
+        # From here on the main model stays as it is shipped: rounded, which `_phase` has done.
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
-        drafts = ((n, p) for n, p in self.model.named_parameters() if p.requires_grad)
-        start = 0.0 if resume is not None else self.plan.joint_share
-        self._phase("mtp", start, 1.0, TextModel.draft_loss, Optimizer(drafts, MTP_PHASE_STRENGTH))
+        drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+        self._phase("mtp", STEADY_END, 1.0, TextModel.draft_loss, Optimizer(drafts, LATER_STRENGTH))
         return self.record
 
     def _phase(self, name: str, start: float, end: float, loss: LossFunction, optimizer: Optimizer) -> None:
@@ -155,7 +167,7 @@ class Trainer:
         best, best_weights, step, gradients = float("inf"), self.model.state_dict(), 0, None
         while (overall := self._progress()) < end:
             progress = (overall - start) / (end - start)
-            drafts = MTP_STEPS_LATE if name == "mtp" or progress >= MTP_LATE_SHARE else MTP_STEPS_EARLY
+            drafts = MTP_STEPS_EARLY if name == "joint" and progress < MTP_LATE_SHARE else MTP_STEPS_LATE
             if gradients is None or gradients.drafts != drafts:
                 gradients = GradientStep(self.model, loss, drafts)
             losses = gradients(self.sampler.batch(self.plan.batch, self.plan.length + 1 + drafts))
@@ -172,13 +184,14 @@ class Trainer:
 
     def _progress(self) -> float:
         self.record.seconds = time.monotonic() - self.began
-        return max(self.record.tokens / self.plan.tokens, self.record.seconds / 60.0 / self.plan.minutes)
+        share = max(self.record.tokens / self.plan.tokens, self.record.seconds / 60.0 / self.plan.minutes)
+        return self.done_before + (1.0 - self.done_before) * share
 
     def _keep_best(self, name: str, best: float, weights: Weights) -> tuple[float, Weights]:
         measured = self._holdout()
         self.record.holdout.append({"phase": name, "step": self.record.steps, **measured})
         _say(f"  hold-out after {self.record.steps} steps: {json.dumps(measured)}")
-        score = measured["main"] if name == "joint" else sum(measured["mtp"])
+        score = _score(name, self.record.steps, measured)
         if score >= best:
             return best, weights
         self.save()
@@ -225,6 +238,12 @@ def schedule(progress: float, step: int) -> float:
     if progress < CONSTANT_SHARE:
         return warm_up
     return warm_up * max(FINAL_SCALE, (1.0 - progress) / (1.0 - CONSTANT_SHARE))
+
+
+def _score(phase: str, step: int, measured: dict[str, Any]) -> float:
+    """Lower is better. The steady phase trades some held-out loss for text without loops, so its last weights count."""
+    scores = {"joint": measured["main"], "steady": -step, "mtp": sum(measured["mtp"])}
+    return float(scores[phase])
 
 
 def _drafts(losses: Losses) -> dict[str, Tensor]:

@@ -93,6 +93,8 @@ LOG_CHUNK_LINES = 2000
 LOG_LINE_SHOWN_CHARS = 2000
 # Progress bars and printed tensors reach 100 KB in one line; head and tail say all that is parsed.
 LOG_PARSED_LINE_BYTES = 1 << 16
+# What a message says stands at its beginning; patterns are tried on this much, which bounds their time.
+LOG_MATCHED_CHARS = 4000
 # One read of a log: about 2,000 lines, parsed in some 40 ms. The rest comes in further turns, the agent answers in between.
 LOG_READ_BYTES = 1 << 18
 # An exception's message with a list of allowed values fits; a page of shapes does not help anybody.

@@ -12,6 +12,7 @@ from backend.schema.engine import Changed, Failure, LedgerItem, Phase, PhaseName
 from backend.supervisor.failures import FailureReader
 from backend.supervisor.ledger import LedgerReader
 from backend.supervisor.phases import PhaseClock
+from backend.thresholds import LOG_MATCHED_CHARS
 
 _MESSAGE_BREAK = re.compile(r"\r|(?=\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)((?: [A-Z_]+\d+)*)\] ")
@@ -135,4 +136,5 @@ def _messages(text: str) -> Iterator[tuple[str, str]]:
         if not part.strip():
             continue
         prefix = _PREFIX.match(part)
-        yield (prefix[2].strip(), part[prefix.end() :]) if prefix else ("", part)
+        rank, start = (prefix[2].strip(), prefix.end()) if prefix else ("", 0)
+        yield rank, part[start : start + LOG_MATCHED_CHARS]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.clock import monotonic_s
 from backend.supervisor import diagnose_log
 from backend.supervisor.failure_table import FAILURES
 
@@ -169,3 +170,10 @@ def test_a_line_of_source_in_a_traceback_is_no_message() -> None:
     found = diagnose_log(log).failure
     assert found is not None
     assert (found.failure_class, found.cause, found.line) == ("scheduler_died", "RuntimeError: the pool is odd", 3)
+
+
+def test_a_hostile_line_does_not_hold_up_the_agent() -> None:
+    line = "moe backend " + "moe_backend attention_backend Capturing Loading 5 " * 1300  # 64 KB without a match
+    begun_s = monotonic_s()
+    diagnose_log(line)
+    assert monotonic_s() - begun_s < 1

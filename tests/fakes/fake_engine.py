@@ -1,9 +1,10 @@
 """A stand-in for an engine: writes a log, serves three routes, and misbehaves as `FAKE_ENGINE` (JSON) says.
 
-log            lines to write, `%d` seconds apart (`delay_s`); default: a short launch that becomes ready
+log            lines to write, `delay_s` seconds apart; default: a short launch that becomes ready
 hang           stop writing after the log and never become ready
 exit_code      end with it after the log
 child          start a child in the same session; `child_setsid`: in a session of its own, ignoring SIGTERM
+helper         start this program with the argument 60, as a compiler would be
 ignore_term    ignore SIGTERM
 effective      what /server_info answers; `no_token`: /generate brings none; `slow_s`: /generate takes that long
 """
@@ -64,6 +65,8 @@ def main(argv: list[str]) -> None:
     if plan.get("child") or plan.get("child_setsid"):
         command = [sys.executable, "-c", CHILD if plan.get("child_setsid") else "import time; time.sleep(120)"]
         subprocess.Popen(command, start_new_session=bool(plan.get("child_setsid")))
+    if "helper" in plan:
+        subprocess.Popen([plan["helper"], "60"])
     for line in plan.get("log", LAUNCH):
         print(line, flush=True)
         time.sleep(plan.get("delay_s", 0))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,6 +133,22 @@ def test_a_silent_launch_raises_an_alarm_and_is_given_up(
         on_host(body, _impatient(silence_alarm_s=0.3, silence_limit_s=0.8))
     else:
         on_host(body, _impatient(collective_silence_alarm_s=0.3, collective_silence_limit_s=0.8))
+
+
+def test_a_compiler_at_work_explains_a_silence(on_host: OnHost, fake: Fake, tmp_path: Path) -> None:
+    ninja = tmp_path / "ninja"
+    shutil.copy("/bin/sleep", ninja)
+
+    async def body(host: Host) -> None:
+        begun = await host.supervisor.launch(fake({"log": LOADING, "hang": True, "helper": str(ninja)}))
+        await asyncio.sleep(1.2)  # twice the limit
+        compiling = host.supervisor.engine(begun.id)
+        assert (compiling.state, compiling.alarms) == ("starting", [])
+        assert compiling.phases[-1].detail == "compiling kernels (ninja)"
+        next(c for c in psutil.Process(compiling.pid).children() if c.name() == "ninja").kill()
+        assert (await host.until(begun.id, "failed")).alarms[0].startswith("silent:")
+
+    on_host(body, _impatient(silence_alarm_s=0.3, silence_limit_s=0.6))
 
 
 def test_speculation_that_was_asked_for_and_is_off_raises_an_alarm(on_host: OnHost, fake: Fake) -> None:

@@ -1,83 +1,26 @@
-"""A dashboard as a person starts it, and a browser in front of it."""
+"""A dashboard, and a browser in front of it."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
+from browser_dashboard import Dashboard
 from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-START_LIMIT_S = 30.0
+# A deep link asks for the health of `/runs/` first and learns that there is none; Streamlit's way to find its root.
+HARMLESS = "/_stcore/"
 
 
-class Dashboard:
-    """`streamlit run app.py` on a free port with the test's own state directory."""
-
-    def __init__(self, home: Path, port: int) -> None:
-        self.home = home
-        self.url = f"http://127.0.0.1:{port}"
-        self._port = port
-        self._log = home.parent / "streamlit.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        words = ["-m", "streamlit", "run", "app.py", "--server.headless=true", f"--server.port={self._port}"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *words], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        deadline = time.monotonic() + START_LIMIT_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the dashboard did not start\n{self.logs()}")
-            time.sleep(0.1)
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=1) as answer:  # noqa: S310 - loopback
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
-
-    def stop(self, how: int = signal.SIGTERM) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(how)
-            self._process.wait(timeout=20)
-
-    def descendants(self) -> list[psutil.Process]:
-        """Agent, engines and workers: detached, so found by this test's state directory in their environment."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("SLIPSTREAM_HOME") == str(self.home) and process.pid != os.getpid():
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return found
-
-    def end_everything(self) -> None:
-        """Whatever the dashboard left running, it runs no longer than the test."""
-        self.stop()
-        for process in self.descendants():
-            process.kill()
-
-    def logs(self) -> str:
-        """The ends of all logs, for a failure message."""
-        files = [self._log, *sorted(self.home.rglob("*.log"))]
-        return "\n".join(f"--- {f.name}\n{_tail(f)}" for f in files if f.is_file())
-
-
-def _tail(file: Path, lines: int = 40) -> str:
-    return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """The logs of the processes behind the page belong to a failure."""
+    report = yield
+    dashboard = getattr(item, "funcargs", {}).get("dashboard")
+    if report.when == "call" and report.failed and dashboard is not None:
+        report.sections.append(("logs of dashboard, agent and engines", dashboard.logs()))
+    return report
 
 
 @pytest.fixture
@@ -90,12 +33,12 @@ def dashboard(tmp_home: Path, free_port: Callable[[], int]) -> Iterator[Dashboar
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """A page of headless Chromium. An error on its console or an uncaught one fails the test."""
+    """A page of headless Chromium. An error on its console, an uncaught one, or Streamlit's own fails the test."""
     errors: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
-        if message.type == "error":
-            errors.append(message.text)
+        if message.type == "error" and HARMLESS not in message.location.get("url", ""):
+            errors.append(f"{message.text} ({message.location.get('url')})")
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -103,5 +46,6 @@ def page() -> Iterator[Page]:
         page.on("console", note)
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
+        errors += page.get_by_test_id("stException").all_inner_texts()
         browser.close()
     assert errors == []

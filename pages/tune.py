@@ -12,24 +12,26 @@ with components.page_errors():
     status = agent.status()
     st.session_state[session.SEEN] = signature(status)
     components.state_strip(status, host.name)
-    components.show_notice()
+    with st.container():  # containers keep their place, so that what comes and goes in them moves no widget
+        components.show_notice()
     engine = current_engine(status)
-    left, right = st.columns([5, 7], gap="medium")
     watch = st.fragment(livepanel.draw, run_every=tick_interval(status), key="live")
+    left, right = st.columns([5, 7], gap="medium")
     with left:
         launch.draw(agent, status)
     with right:
+        above = st.container()
+        loadpanel.draw(agent, status)
+        below = st.container()
+    with above:
         if engine is None:
             components.first_steps()
         else:
             livepanel.failure(agent, engine)
-        if status.last_good is not None and not is_serving(engine):
+        if status.last_good is not None and not is_serving(engine) and not is_moving(engine):
             components.last_good(status.last_good, commands.start_last_good, agent)
-        if is_moving(engine):  # a launch is watched above the load form, a load test below it
-            watch(agent)
-            loadpanel.draw(agent, status)
-        else:
-            loadpanel.draw(agent, status)
-            watch(agent)
+    with above if is_moving(engine) else below:
+        watch(agent)
+    with below:
         if is_serving(engine):
             livepanel.launch_details(agent, engine)

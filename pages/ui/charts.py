@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from backend.schema.host import DeviceSample, TelemetrySample
 from backend.schema.load import LivePoint
@@ -19,7 +18,10 @@ T = TypeVar("T")
 
 MAX_POINTS = 600  # per series on the wire; more than the pixels of a panel
 HEIGHT = 210
+MEMORY_HEIGHT = 260  # room for a dozen components in the legend
 LIVE_WINDOW_S = 300
+LEFT_PANEL, RIGHT_PANEL = [0.0, 0.455], [0.545, 1.0]
+SECONDS = {"text": "seconds since start", "standoff": 4}
 NOT_ITEMISED = "engine, not itemised"
 GIB = 1024**3
 MIB = 1024**2
@@ -36,53 +38,55 @@ class Chart:
 def throughput(points: Sequence[LivePoint]) -> Chart:
     """Output tokens per second over the test, all users together and one user."""
     shown = thin(points)
-    figure = go.Figure(layout=_layout("Output tok/s", "seconds since start", "tok/s"))
-    figure.add_scatter(x=_x(shown), y=[p.output_tok_s for p in shown], name="all users", mode="lines")
-    figure.add_scatter(
-        x=_x(shown), y=[p.tok_s_user for p in shown], name="per user", mode="lines", line={"dash": "dot"}
-    )
-    _mark_levels(figure, shown)
+    everybody = go.Scatter(x=_x(shown), y=[p.output_tok_s for p in shown], name="all users", mode="lines")
+    one = go.Scatter(x=_x(shown), y=[p.tok_s_user for p in shown], name="per user", mode="lines", line={"dash": "dot"})
+    layout = _layout("Output tok/s", "seconds since start", "tok/s")
+    shapes, words = _level_marks(shown)
+    layout.update(shapes=shapes, annotations=words)
+    figure = go.Figure([everybody, one], layout)
     return Chart(figure, f"Output tokens per second. All users: {_spoken(shown, 'output_tok_s', 'tok/s')}")
 
 
 def acceptance(points: Sequence[LivePoint], per_position: Sequence[float]) -> Chart:
     """Accept length over the test, and how often each draft position was accepted."""
     shown = thin(points)
-    figure = _pair("Accept length (tokens per verify step)", "Accepted per draft position (%)")
-    figure.add_scatter(
-        x=_x(shown), y=[p.accept_length for p in shown], name="accept length", mode="lines", row=1, col=1
-    )
     shares = [round(share * 100, 1) for share in per_position]
-    figure.add_bar(
+    layout = _pair("Accept length (tokens per verify step)", "Accepted per draft position (%)")
+    layout.xaxis2.title = None
+    layout.yaxis2.update(range=[0, 119], tickvals=[0, 50, 100])
+    line = go.Scatter(x=_x(shown), y=[p.accept_length for p in shown], name="accept length", mode="lines")
+    bars = go.Bar(
         x=[f"draft {i}" for i in range(1, len(shares) + 1)],
         y=shares,
         text=[f"{s:.0f} %" for s in shares],
         textposition="outside",
         cliponaxis=False,
         name="accepted",
-        row=1,
-        col=2,
+        xaxis="x2",
+        yaxis="y2",
     )
-    figure.update_yaxes(range=[0, 119], tickvals=[0, 50, 100], row=1, col=2)
-    figure.update_yaxes(rangemode="tozero", row=1, col=1)
-    figure.update_xaxes(title_text="seconds since start", row=1, col=1)
     positions = ", ".join(f"draft {i} {fmt.share(s)}" for i, s in enumerate(per_position, start=1)) or "none reported"
     length = _spoken(shown, "accept_length", "tokens per verify step")
-    return Chart(figure, f"Accept length: {length} Accepted per position: {positions}.")
+    return Chart(go.Figure([line, bars], layout), f"Accept length: {length} Accepted per position: {positions}.")
 
 
 def latency(points: Sequence[LivePoint]) -> Chart:
     """Time to first token and token-weighted inter-token latency over the test."""
     shown = thin(points)
-    figure = _pair("Time to first token (ms)", "Inter-token latency (ms)")
-    for column, name in ((1, "ttft_ms"), (2, "itl_ms")):
-        figure.add_scatter(
-            x=_x(shown), y=[getattr(p, name) for p in shown], mode="lines+markers", name=name, row=1, col=column
+    traces = [
+        go.Scatter(
+            x=_x(shown),
+            y=[getattr(p, name) for p in shown],
+            name=name,
+            mode="lines+markers",
+            marker={"size": 3},
+            xaxis=f"x{axis}",
+            yaxis=f"y{axis}",
         )
-        figure.update_traces(marker={"size": 3}, row=1, col=column)
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_xaxes(title_text="seconds since start")
+        for axis, name in (("", "ttft_ms"), ("2", "itl_ms"))
+    ]
     ttft, itl = _spoken(shown, "ttft_ms", "ms"), _spoken(shown, "itl_ms", "ms")
+    figure = go.Figure(traces, _pair("Time to first token (ms)", "Inter-token latency (ms)"))
     return Chart(figure, f"Time to first token: {ttft} Inter-token latency: {itl}")
 
 
@@ -112,7 +116,11 @@ def memory(samples: Sequence[TelemetrySample], device: str, *, live: bool = Fals
             line={"width": 1},
             stackgroup="memory",
         )
-    figure.update_layout(legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1}, hovermode="x")
+    figure.update_layout(
+        legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "font": {"size": 11}},
+        hovermode="x",
+        height=MEMORY_HEIGHT,
+    )
     if not names:
         return Chart(figure, f"No memory of the engine is known on {device}.")
     last = component_bytes(shown[-1], device)
@@ -183,22 +191,35 @@ def _x(points: Iterable[LivePoint]) -> list[float]:
     return [round(p.t_s, 1) for p in points]
 
 
-def _mark_levels(figure: go.Figure, points: Sequence[LivePoint]) -> None:
-    """A dotted line where a new concurrency level begins, with the level's number."""
+def _level_marks(points: Sequence[LivePoint]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """A dotted line and its words where each concurrency level begins, as layout shapes and annotations."""
+    shapes: list[dict[str, object]] = []
+    words: list[dict[str, object]] = []
     previous = None
     for point in points:
         if point.level != previous:
-            figure.add_vline(
-                x=point.t_s,
-                line={"width": 1, "dash": "dot", "color": "gray"},
-                annotation={
-                    "text": fmt.users(point.level),
-                    "font": {"size": 11},
-                    "yanchor": "top",
-                },
-                annotation_position="top right",
+            line = {"width": 1, "dash": "dot", "color": "gray"}
+            shapes.append(
+                {"type": "line", "x0": point.t_s, "x1": point.t_s, "yref": "paper", "y0": 0, "y1": 1, "line": line}
             )
+            words.append(_words(fmt.users(point.level), point.t_s, 1.0, yanchor="top", xref="x", size=11))
         previous = point.level
+    return shapes, words
+
+
+def _words(text: str, x: float, y: float, *, yanchor: str, xref: str, size: int) -> dict[str, object]:
+    """An annotation without arrow that begins at x."""
+    return {
+        "text": text,
+        "x": x,
+        "y": y,
+        "xref": xref,
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": yanchor,
+        "showarrow": False,
+        "font": {"size": size},
+    }
 
 
 def _spoken(points: Sequence[LivePoint], name: str, unit: str) -> str:
@@ -232,15 +253,21 @@ def _layout(title: str, x: str, y: str) -> go.Layout:
     )
 
 
-def _pair(left: str, right: str) -> go.Figure:
-    """Two panels in one figure: their values differ too much for one axis."""
-    figure = make_subplots(
-        rows=1, cols=2, subplot_titles=(f"<b>{left}</b>", f"<b>{right}</b>"), horizontal_spacing=0.09
+def _pair(left: str, right: str) -> go.Layout:
+    """Two panels in one figure, each with a time axis from zero: their values differ too much for one axis."""
+    titles = [
+        _words(f"<b>{title}</b>", x, 1.06, yanchor="bottom", xref="paper", size=13)
+        for title, x in ((left, 0.0), (right, RIGHT_PANEL[0]))
+    ]
+    return go.Layout(
+        annotations=titles,
+        xaxis={"domain": LEFT_PANEL, "title": SECONDS},
+        xaxis2={"domain": RIGHT_PANEL, "title": SECONDS, "anchor": "y2"},
+        yaxis={"rangemode": "tozero"},
+        yaxis2={"rangemode": "tozero", "anchor": "x2"},
+        height=HEIGHT,
+        margin={"l": 8, "r": 8, "t": 34, "b": 8},
+        showlegend=False,
+        hovermode="x",
+        uirevision="kept",
     )
-    figure.update_layout(
-        height=HEIGHT, margin={"l": 8, "r": 8, "t": 34, "b": 8}, showlegend=False, hovermode="x", uirevision="kept"
-    )
-    figure.update_annotations(font_size=13, xanchor="left")
-    for annotation, axis in zip(figure.layout.annotations, (figure.layout.xaxis, figure.layout.xaxis2), strict=True):
-        annotation.x = axis.domain[0]
-    return figure

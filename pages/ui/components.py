@@ -134,7 +134,9 @@ def table(
 ) -> None:
     """Rows of text; the columns in `numbers` are right-aligned. `auto` scrolls within ten rows."""
     config = {name: st.column_config.TextColumn(name, alignment="right") for name in numbers}
-    st.dataframe(rows, hide_index=True, alt=alt, key=key, column_config=config, height=height, row_height=29)
+    st.dataframe(
+        rows, hide_index=True, placeholder="n/a", alt=alt, key=key, column_config=config, height=height, row_height=29
+    )
 
 
 def levels_table(levels: Sequence[LevelResult], key: str) -> None:

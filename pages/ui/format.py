@@ -56,6 +56,8 @@ def seconds(value: float | None) -> str:
     """A duration: `0.42 s`, `12.3 s`, `3 min 05 s`, `2 h 04 min`."""
     if value is None:
         return NA
+    if value < 0.005:
+        return "< 0.01 s"
     if value < 60:
         return f"{value:.2f} s" if value < 1 else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)

@@ -78,7 +78,7 @@ COMPARED = {
     "not_distinguishable": "not distinguishable",
     "not_comparable": "not comparable",
 }
-BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
+BETTER = {"higher": "higher", "lower": "lower", "neither": ""}
 STATISTICS = {"p50": "median", "p99": "p99"}
 
 FINDINGS = {

@@ -72,11 +72,11 @@ def launch_details(agent: AgentClient, engine: EngineStatus) -> None:
                     {
                         "Component": name.replace("_", " "),
                         "Memory": fmt.memory(item.bytes),
-                        "Log line": str(item.line or ""),
+                        "Read from": f"log line {item.line}" if item.line else "the engine's report",
                     }
                     for name, item in engine.ledger.items()
                 ]
-                components.table(rows, f"Memory of {len(rows)} components", numbers=["Memory", "Log line"])
+                components.table(rows, f"Memory of {len(rows)} components", numbers=["Memory"])
             _log_tail(agent, engine)
 
 
@@ -102,9 +102,11 @@ def _phases(engine: EngineStatus) -> None:
 def _log_tail(agent: AgentClient, engine: EngineStatus) -> None:
     buffer = session.log_buffer(engine.id)
     buffer.add(agent.engine_log(engine.id, buffer.cursor))
-    st.caption(f"End of the log{f' {engine.log}' if engine.log else ''}")
-    with st.container(height=230, autoscroll=True, key=f"log_{engine.id}"):
-        st.code(buffer.tail(LOG_LINES) or "no line yet", language=None, wrap_lines=True)
+    tail = buffer.tail(LOG_LINES)
+    st.caption(f"Log {fmt.plain(engine.log or '')}" + ("" if tail else ": no line yet"))
+    if tail:
+        with st.container(height=230, autoscroll=True, key=f"log_{engine.id}"):
+            st.code(tail, language=None, wrap_lines=True)
 
 
 # ---- a load test
@@ -133,7 +135,9 @@ def _progress(load: LoadStatus) -> None:
     parts = [f"level {progress.level_index + 1} of {progress.levels}"] if progress.levels else []
     parts += [fmt.users(progress.level)] if progress.level else []
     parts += [f"{progress.done} of {progress.total} requests" if progress.total else f"{progress.done} requests done"]
-    parts += [fmt.seconds(progress.elapsed_s)] + ([fmt.plain(progress.message)] if progress.message else [])
+    parts += [fmt.seconds(progress.elapsed_s)]
+    if progress.message and load.state is not LoadState.RUNNING:  # while it runs, the parts above say it
+        parts.append(fmt.plain(progress.message))
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader("Load test", width="content")
         st.badge(label, color=color, icon=icon)

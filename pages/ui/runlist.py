@@ -43,6 +43,7 @@ def table(runs: Sequence[RunRow]) -> None:
     st.dataframe(
         tables.run_rows(shown),
         hide_index=True,
+        placeholder="n/a",
         key="runs_table",
         on_select=lambda: _open(shown),
         selection_mode="single-row",

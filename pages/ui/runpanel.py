@@ -104,7 +104,12 @@ def _requests(agent: AgentClient, run_id: str) -> None:
         "Accept length": st.column_config.NumberColumn("Accept length", format="%.2f")
     }
     st.dataframe(
-        rows, hide_index=True, alt=f"{len(records)} requests, {failed} failed", column_config=config, key="run_requests"
+        rows,
+        hide_index=True,
+        placeholder="n/a",
+        alt=f"{len(records)} requests, {failed} failed",
+        column_config=config,
+        key="run_requests",
     )
 
 

@@ -240,21 +240,30 @@ def compared_rows(metrics: Iterable[ComparedMetric]) -> list[Row]:
     rows = []
     for m in metrics:
         interval = fmt.NA if m.ci_low is None or m.ci_high is None else f"{m.ci_low:.3f} – {m.ci_high:.3f}"
+        a, b, unit = shown_pair(m)
         rows.append(
             {
                 "Figure": label_of(m.name),
                 "Users": "" if m.concurrency is None else str(m.concurrency),
-                "A": fmt.number(m.a),
-                "B": fmt.number(m.b),
-                "Unit": m.unit,
-                "Wanted": BETTER[m.better],
+                "A": fmt.number(a),
+                "B": fmt.number(b),
+                "Unit": unit,
                 "B / A": fmt.NA if m.ratio is None else f"{m.ratio:.3f}×",
-                "Interval of the ratio": interval,
                 "Verdict": COMPARED[m.verdict],
+                "Interval of B / A": interval,
+                "Better if": BETTER[m.better],
                 "Reason": m.reason or "",
             }
         )
     return rows
+
+
+def shown_pair(metric: ComparedMetric) -> tuple[float | None, float | None, str]:
+    """Both values and their unit as they are shown: shares of 1 in per cent."""
+    if metric.unit != "ratio":
+        return metric.a, metric.b, metric.unit
+    a, b = (None if value is None else value * 100 for value in (metric.a, metric.b))
+    return a, b, "%"
 
 
 def pairs(mapping: Mapping[str, object]) -> list[Row]:

@@ -1,4 +1,5 @@
 from backend.schema.engine import EngineState
+from backend.schema.run import ComparedMetric
 from pages.ui import tables
 from tests.fakes import documents
 
@@ -86,7 +87,7 @@ def test_requests_are_shown_with_times_from_sending() -> None:
 
 def test_compared_figures_carry_ratio_interval_and_verdict() -> None:
     better, same, missing = tables.compared_rows(documents.comparison("a", "b").metrics)
-    assert (better["B / A"], better["Interval of the ratio"], better["Verdict"]) == (
+    assert (better["B / A"], better["Interval of B / A"], better["Verdict"]) == (
         "1.493×",
         "1.410 – 1.570",
         "B is better",
@@ -99,3 +100,9 @@ def test_a_compared_statistic_is_named_after_its_metric() -> None:
     assert tables.label_of("ttft_ms_p99") == "TTFT, p99"
     assert tables.label_of("e2e_ms_p50") == "End to end, median"
     assert tables.label_of("something_new") == "something_new"
+
+
+def test_a_share_is_compared_in_per_cent() -> None:
+    rate = ComparedMetric(name="accept_rate", unit="ratio", a=0.5, b=0.25, ratio=0.5, verdict="a_better")
+    row = tables.compared_rows([rate])[0]
+    assert (row["A"], row["B"], row["Unit"]) == ("50.0", "25.0", "%")

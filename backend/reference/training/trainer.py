@@ -155,12 +155,16 @@ class Trainer:
             self.model.load_state_dict({name: tensor.float() for name, tensor in resume.items()})
         everything = Optimizer(self.model.named_parameters(), LATER_STRENGTH)
         self._phase("steady", JOINT_END, STEADY_END, steady_loss, everything)
-        # From here on the main model stays as it is shipped: rounded, which `_phase` has done.
+        self.train_drafts(STEADY_END)
+        return self.record
+
+    def train_drafts(self, start: float) -> None:
+        """The last phase, from overall progress `start` on. The main model stays as it is shipped: rounded."""
+        self._load_rounded(self.model.state_dict())
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-        self._phase("mtp", STEADY_END, 1.0, TextModel.draft_loss, Optimizer(drafts, LATER_STRENGTH))
-        return self.record
+        self._phase("mtp", start, 1.0, TextModel.draft_loss, Optimizer(drafts, LATER_STRENGTH))
 
     def _phase(self, name: str, start: float, end: float, loss: LossFunction, optimizer: Optimizer) -> None:
         """Train while overall progress is between `start` and `end`; finish on the best held-out weights."""

@@ -48,14 +48,14 @@ def refuse_a_taken_port(page: Page, dashboard: Dashboard) -> None:
     """The port is tried before anything is loaded."""
     expect(button(page, "Start engine")).to_be_enabled(timeout=STEP_MS)
     choose_port(page, dashboard.port)
-    button(page, "Start engine").click()
+    press(page, "Start engine")
     expect(page.get_by_role("alert").filter(has_text=str(dashboard.port))).to_be_visible(timeout=STEP_MS)
 
 
 def start_the_engine(page: Page, port: int) -> None:
     """The form is filled in, the command line is shown, and a click later the tiny checkpoint serves."""
     choose_port(page, port)
-    button(page, "Start engine").click()
+    press(page, "Start engine")
     clicked = time.monotonic()
     serves(page)
     seconds = time.monotonic() - clicked
@@ -69,7 +69,7 @@ def restart_with_mtp(page: Page) -> None:
     choose(page, "Draft steps", "3")
     expect(page.get_by_text("--speculative-num-steps 3")).to_be_visible()
     expect(page.get_by_text("changed: needs a restart")).to_be_visible()
-    button(page, "Restart engine").click()
+    press(page, "Restart engine")
     for phase in ("Stop the old engine", "Load weights", "Load MTP", "Warm up"):
         expect(page.get_by_role("cell", name=phase)).to_be_visible(timeout=STEP_MS)
     serves(page)
@@ -80,7 +80,7 @@ def restart_without_mtp(page: Page) -> None:
     page.get_by_role("link", name="Tune").click()
     toggle(page, "MTP speculative decoding")
     expect(page.get_by_text("changed: needs a restart")).to_be_visible()
-    button(page, "Restart engine").click()
+    press(page, "Restart engine")
     expect(page.get_by_role("cell", name="Stop the old engine")).to_be_visible(timeout=STEP_MS)
     serves(page)
 
@@ -102,7 +102,7 @@ def run_a_load_test(page: Page, tag: str, *, watch: bool) -> str:
     unfold(page, "Warm-up, temperature, seed", page.get_by_role("textbox", name="Tags"))
     fill(page, "Tags", tag)
     page.get_by_text("Warm-up, temperature, seed").click()
-    button(page, "Start load test").click()
+    press(page, "Start load test")
     expect(button(page, "Stop load test")).to_be_visible(timeout=STEP_MS)
     if watch:
         for name in ("Output (tok/s)", "Per user (tok/s)", "Accept length", "Accept rate", "TTFT (ms)", "ITL (ms)"):
@@ -129,7 +129,7 @@ def describe_the_run(page: Page, run_id: str) -> None:
     page.get_by_role("tab", name="Notes and export").click()
     fill(page, "Note", "three steps against none")
     fill(page, "Tags", "mtp, tour")
-    button(page, "Save note and tags").click()
+    press(page, "Save note and tags")
     expect(page.get_by_text("three steps against none").last).to_be_visible()
     expect(page.get_by_test_id("stBadge").or_(page.locator(".stMarkdownBadge")).filter(has_text="tour")).to_be_visible()
 
@@ -166,8 +166,18 @@ def reopen(page: Page, dashboard: Dashboard, run_id: str) -> None:
 # ---- hands and eyes
 
 
+def settled(page: Page) -> None:
+    """While Streamlit draws, an element that moves is there twice."""
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning", timeout=STEP_MS)
+
+
 def button(page: Page, name: str) -> Locator:
-    return page.get_by_role("button", name=name)
+    return page.get_by_role("button", name=name).first
+
+
+def press(page: Page, name: str) -> None:
+    settled(page)
+    button(page, name).click()
 
 
 def figure(page: Page, name: str) -> Locator:
@@ -180,6 +190,7 @@ def serves(page: Page) -> None:
 
 
 def toggle(page: Page, label: str) -> None:
+    settled(page)
     page.get_by_test_id("stCheckbox").filter(has_text=label).locator("label").first.click()
 
 
@@ -191,18 +202,21 @@ def choose_port(page: Page, port: int) -> None:
 
 def unfold(page: Page, summary: str, field: Locator) -> None:
     """Opens an expander unless its field can be seen already."""
+    settled(page)
     if not field.is_visible():
         page.get_by_text(summary).click()
     expect(field).to_be_visible()
 
 
 def fill(page: Page, label: str, value: str, role: str = "textbox") -> None:
+    settled(page)
     field = page.get_by_role(role, name=label)  # type: ignore[arg-type]
     field.fill(value)
     field.press("Tab")
 
 
 def choose(page: Page, label: str, option: str) -> None:
+    settled(page)
     page.get_by_role("combobox", name=label).click()
     page.get_by_role("option", name=option).click()
 

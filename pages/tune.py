@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.ui import client, commands, components, launch, livepanel, loadpanel, session, sidebar
+from pages.ui import client, components, lastgood, launch, livepanel, loadpanel, session, sidebar
 from pages.ui.live import current_engine, is_moving, is_serving, signature, tick_interval
 
 st.title("Tune", anchor=False)
@@ -27,9 +27,11 @@ with components.page_errors():
         if engine is None:
             components.first_steps()
         else:
-            livepanel.failure(agent, engine)
-        if status.last_good is not None and not is_serving(engine) and not is_moving(engine):
-            components.last_good(status.last_good, commands.start_last_good, agent)
+            livepanel.failure(engine)
+        if lastgood.is_offered(agent, status):
+            lastgood.draw(agent, status)
+        if engine is not None:
+            livepanel.failure_details(agent, engine)
     with above if is_moving(engine) else below:
         watch(agent)
     with below:

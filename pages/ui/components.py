@@ -1,21 +1,19 @@
 """Streamlit composites that several pages use."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
 import streamlit as st
 
-from backend.agent.client import AgentClient
 from backend.errors import AgentError, SlipstreamError, TokenError
-from backend.schema.engine import EngineKind, EngineStatus, LaunchRequest
+from backend.schema.engine import EngineKind, EngineStatus
 from backend.schema.host import Status
 from backend.schema.load import LevelResult
 from pages.ui import client, session, tables
 from pages.ui import format as fmt
 from pages.ui.charts import Chart
-from pages.ui.form import command_line, command_text
 from pages.ui.labels import ENGINE_STATES, KINDS, REFERENCE_NOTE, VERDICT_SIGNS, VERDICTS
 from pages.ui.live import current_engine
 
@@ -178,18 +176,3 @@ def first_steps() -> None:
         title="No engine runs yet",
         icon=":material/flag:",
     )
-
-
-def last_good(request: LaunchRequest, start: Callable[[AgentClient], None], agent: AgentClient) -> None:
-    """The last configuration that became ready, one click away."""
-    with st.container(border=True, key="last_good"):
-        words = command_text(command_line(request))
-        st.markdown("**Last good configuration**")
-        st.code(words, language=None, wrap_lines=True)
-        st.button(
-            "Start last good configuration",
-            key="start_last_good",
-            icon=":material/settings_backup_restore:",
-            on_click=start,
-            args=(agent,),
-        )

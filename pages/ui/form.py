@@ -60,6 +60,8 @@ class Draft:
     kind: EngineKind = EngineKind.REFERENCE
     model: str = ""
     engine: str = ""
+    python: str = ""
+    gpus: str = ""
     port: int | None = None
     mtp: bool = False
     values: Mapping[str, FlagValue] = field(default_factory=dict)
@@ -109,10 +111,13 @@ def plan(scan: Scan, draft: Draft) -> Plan:
 
 def launch_request(draft: Draft, made: Plan) -> LaunchRequest:
     """What the agent is asked to launch; whoever sends it adds the owner and the engine that it replaces."""
+    sglang = draft.kind is EngineKind.SGLANG  # the built-in engine has none of these fields
     return LaunchRequest(
         model=draft.model.strip() or None,
         kind=draft.kind,
-        engine=draft.engine.strip() or None,
+        engine=draft.engine.strip() or None if sglang else None,
+        python=draft.python.strip() or None if sglang else None,
+        gpus=draft.gpus.replace(",", " ").split() if sglang else [],
         port=draft.port,
         env=made.env,
         flags=made.flags,
@@ -154,6 +159,8 @@ def changes(scan: Scan, wanted: LaunchRequest, running: LaunchRequest) -> list[s
             ("model", wanted.model, running.model),
             ("engine kind", wanted.kind or EngineKind.REFERENCE, running.kind or EngineKind.REFERENCE),
             ("engine", wanted.engine, running.engine),
+            ("interpreter", wanted.python, running.python),
+            ("GPUs", wanted.gpus, running.gpus),
         )
         if a != b
     ]
@@ -183,6 +190,8 @@ def draft_from(scan: Scan, request: LaunchRequest) -> Draft:
         kind=request.kind or EngineKind.REFERENCE,
         model=request.model or "",
         engine=request.engine or "",
+        python=request.python or "",
+        gpus=", ".join(request.gpus),
         port=request.port,
         mtp=mtp,
         values=chosen,

@@ -43,13 +43,20 @@ def _first_values(agent: AgentClient, status: Status, engine: EngineStatus | Non
     if wanted is None and st.session_state.get(session.FILLED):
         return
     known = wanted or (engine.request if engine is not None else None) or status.last_good
-    if known is None:
+    if known is None or known.kind is EngineKind.ATTACH:
         session.fill(form.Draft())
         return
     st.session_state[session.KIND] = (known.kind or EngineKind.REFERENCE).value
     st.session_state[session.ENGINE] = known.engine or ""
     scan, _ = client.scan(agent, status.agent.boot, *session.chosen_engine())
     session.fill(form.draft_from(scan, known))
+
+
+def differs(agent: AgentClient, status: Status, request: LaunchRequest) -> bool:
+    """Whether the form holds something else than this configuration."""
+    scan, _ = client.scan(agent, status.agent.boot, *session.chosen_engine())
+    draft = session.draft(scan)
+    return bool(form.changes(scan, form.launch_request(draft, form.plan(scan, draft)), request))
 
 
 def _changes(scan: Scan, request: LaunchRequest, engine: EngineStatus | None) -> list[str]:
@@ -69,7 +76,7 @@ def _engine_fields(agent: AgentClient, status: Status, unreadable: str | None) -
         help="The reference engine is a small real engine on the CPU, for trying everything without a GPU.",
     )
     if st.session_state[session.KIND] == EngineKind.SGLANG.value:
-        _sglang_field(agent, status)
+        _sglang_fields(agent, status)
     if unreadable:
         problem(f"Its flags could not be read: {unreadable}")
     st.text_input(
@@ -81,20 +88,37 @@ def _engine_fields(agent: AgentClient, status: Status, unreadable: str | None) -
     )
 
 
-def _sglang_field(agent: AgentClient, status: Status) -> None:
+def _sglang_fields(agent: AgentClient, status: Status) -> None:
     found = client.doctor(agent, status.agent.boot).engines
     paths = [env.python for env in found if env.kind == EngineKind.SGLANG.value]
     st.text_input(
-        "SGLang environment",
+        "SGLang",
         key=session.ENGINE,
         persist_state="session",
         placeholder=paths[0] if paths else "/path/to/venv/bin/python",
-        help="Interpreter, source tree or site-packages folder of the SGLang to launch.",
+        help="Interpreter, source tree or site-packages folder of the SGLang to launch, on the agent's machine.",
     )
     if paths:
         st.caption(f"Found on this host: {', '.join(fmt.code_word(path) for path in paths)}")
     else:
         st.caption("No SGLang environment was found on this host; the Host page says where was looked.")
+    left, right = st.columns(2)
+    with left:
+        st.text_input(
+            "Interpreter",
+            key=session.PYTHON,
+            persist_state="session",
+            placeholder="for a source tree",
+            help="The Python that runs a source tree; needless where an interpreter was given above.",
+        )
+    with right:
+        st.text_input(
+            "GPUs",
+            key=session.GPUS,
+            persist_state="session",
+            placeholder="all",
+            help="GPU numbers in bus order, as the Host page lists them: `0, 1`.",
+        )
 
 
 def _speculation(scan: Scan, draft: form.Draft, made: form.Plan, changed: Sequence[str]) -> None:

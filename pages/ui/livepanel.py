@@ -42,8 +42,8 @@ def draw(agent: AgentClient) -> None:
         _updated(status)
 
 
-def failure(agent: AgentClient, engine: EngineStatus) -> None:
-    """Why a launch failed or an engine went away, with the end of its log."""
+def failure(engine: EngineStatus) -> None:
+    """Why a launch failed or an engine went away."""
     found = engine.failure
     if engine.state is not EngineState.FAILED or found is None:
         return
@@ -53,8 +53,13 @@ def failure(agent: AgentClient, engine: EngineStatus) -> None:
         title=f"The engine failed: {found.failure_class}",
         icon=":material/error:",
     )
-    _phases(engine)
-    _log_tail(agent, engine)
+
+
+def failure_details(agent: AgentClient, engine: EngineStatus) -> None:
+    """How far a failed launch came, and the end of its log."""
+    if engine.state is EngineState.FAILED:
+        _phases(engine)
+        _log_tail(agent, engine)
 
 
 def launch_details(agent: AgentClient, engine: EngineStatus) -> None:

@@ -16,7 +16,8 @@ SEEN = "seen"  # the signature of the last full draw
 FILLED = "tune_filled"  # the launch form has had its starting values
 REFILL = "tune_refill"  # a configuration that the form takes over at its next draw
 
-KIND, MODEL, ENGINE, PORT = "tune_kind", "tune_model", "tune_engine", "tune_port"
+KIND, MODEL, PORT = "tune_kind", "tune_model", "tune_port"
+ENGINE, PYTHON, GPUS = "tune_engine", "tune_python", "tune_gpus"  # of SGLang only
 MTP, ENV, OTHER = "tune_mtp", "tune_env", "tune_other"
 
 RUN = "run"  # query parameters
@@ -62,6 +63,8 @@ def fill(draft: form.Draft, state: MutableMapping[str, object] | None = None) ->
             KIND: draft.kind.value,
             MODEL: draft.model,
             ENGINE: draft.engine,
+            PYTHON: draft.python,
+            GPUS: draft.gpus,
             PORT: draft.port,
             MTP: draft.mtp,
             ENV: draft.env,
@@ -94,6 +97,8 @@ def draft(scan: Scan) -> form.Draft:
         kind=kind,
         model=str(state.get(MODEL) or ""),
         engine=str(state.get(ENGINE) or ""),
+        python=str(state.get(PYTHON) or ""),
+        gpus=str(state.get(GPUS) or ""),
         port=port if isinstance(port, int) else None,
         mtp=bool(state.get(MTP)),
         values={c.key: _flag_value(state.get(control_key(kind, c.key))) for c, _ in form.declared(scan)},

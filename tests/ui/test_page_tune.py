@@ -328,3 +328,48 @@ def test_a_failed_test_names_the_reason_and_its_failed_requests(fake: FakeAgent,
     assert "the engine was killed (signal 9)" in shown
     assert "did not keep up" in shown
     assert list(app.dataframe[1].value.iloc[0]) == ["4 users", "server_lost", "3"]
+
+
+# ---- other engines and configurations
+
+
+def test_sglang_has_fields_of_its_own_and_its_flags_are_those_it_declares(fake: FakeAgent, app: AppTest) -> None:
+    run(app)
+    app.radio(key="tune_kind").set_value("sglang")
+    run(app)
+    app.text_input(key="tune_engine").set_value("/sgl/python")
+    app.text_input(key="tune_gpus").set_value("0, 1")
+    run(app)
+    app.text_input(key="tune_model").set_value("/models/m")
+    app.button(key="start_engine").click()
+    fake.on_launch = lambda request: with_engine(fake, EngineState.STARTING, request=request)
+    run(app)
+    (sent,) = fake.called("launch")
+    assert (sent.kind, sent.engine, sent.gpus, sent.model) == ("sglang", "/sgl/python", ["0", "1"], "/models/m")
+    assert fake.called("scan") == ["reference", "sglang"]
+
+
+def test_an_engine_whose_flags_cannot_be_read_can_still_be_started(fake: FakeAgent, app: AppTest) -> None:
+    fake.refuse["scan"] = InputError("/opt/sgl holds no sglang package")
+    run(app)
+    assert "Its flags could not be read: /opt/sgl holds no sglang package" in texts(app)
+    assert not app.toggle
+    app.text_area(key="tune_other").set_value("--anything 1")
+    run(app)
+    assert not app.button(key="start_engine").disabled
+
+
+def test_an_attached_server_leaves_the_form_with_its_defaults(fake: FakeAgent, app: AppTest) -> None:
+    with_engine(fake, request=LaunchRequest(kind="attach"))
+    run(app)
+    assert app.radio(key="tune_kind").value == "reference"
+
+
+def test_the_last_good_configuration_is_offered_once_the_form_differs_from_it(fake: FakeAgent, app: AppTest) -> None:
+    fake.last_good = LaunchRequest(kind="reference", flags=documents.MTP_FLAGS)
+    run(app)
+    assert app.toggle(key="tune_mtp").value is True  # the form opens with it
+    assert not [button for button in app.button if button.key == "start_last_good"]
+    app.toggle(key="tune_mtp").set_value(False)
+    run(app)
+    assert app.button(key="start_last_good").label == "Start last good configuration"

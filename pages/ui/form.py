@@ -135,10 +135,16 @@ def command_line(request: LaunchRequest) -> list[str]:
     model = request.model or TINY_MODEL
     return [
         *(["env", *env] if env else []),
-        *(request.python or "python", "-m", module, MODEL_FLAG, model, "--host", request.host),
+        *(_interpreter(request), "-m", module, MODEL_FLAG, model, "--host", request.host),
         *port,
         *request.flags,
     ]
+
+
+def _interpreter(request: LaunchRequest) -> str:
+    """The Python of the command line, as far as the request names one."""
+    engine = request.engine or ""
+    return request.python or (engine if engine.rsplit("/", 1)[-1].startswith("python") else "python")
 
 
 def command_text(words: Sequence[str]) -> str:

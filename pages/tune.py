@@ -35,5 +35,5 @@ with components.page_errors():
     with above if is_moving(engine) else below:
         watch(agent)
     with below:
-        if is_serving(engine):
+        if engine is not None and is_serving(engine):
             livepanel.launch_details(agent, engine)

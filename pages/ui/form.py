@@ -217,7 +217,7 @@ def flag_values(scan: Scan, words: Sequence[str]) -> dict[str, str]:
 
 def split_flags(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """`--a 1 --b=2 --c` as (`--a`, [1]), (`--b`, [2]), (`--c`, []). Words before the first flag go to ``""``."""
-    name, values = "", []
+    name, values = "", list[str]()
     for word in words:
         if word.startswith("-") and not NEGATIVE_NUMBER.match(word):
             if name or values:

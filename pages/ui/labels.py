@@ -1,7 +1,12 @@
 """What things are called on the pages: states, phases, verdicts, metrics. One place, no streamlit."""
 
-from backend.schema.engine import EngineKind, EngineState
+from typing import Literal
+
+from backend.schema.engine import EngineKind, EngineState, PhaseName
 from backend.schema.load import LoadState
+
+Color = Literal["red", "orange", "blue", "green", "violet", "gray"]
+Sign = tuple[str, Color, str]  # label, badge colour, icon: the word and the icon say what the colour says
 
 REFERENCE_NOTE = "reference engine: real measurements of a tiny CPU model, not of a GPU"
 
@@ -11,8 +16,7 @@ KINDS = {
     EngineKind.ATTACH: "Attached server",
 }
 
-# label, badge colour, icon: the word and the icon say what the colour says
-ENGINE_STATES = {
+ENGINE_STATES: dict[EngineState, Sign] = {
     EngineState.REPLACING: ("stopping the old one", "orange", ":material/swap_horiz:"),
     EngineState.STARTING: ("starting", "orange", ":material/hourglass_top:"),
     EngineState.READY: ("ready", "green", ":material/check_circle:"),
@@ -22,7 +26,7 @@ ENGINE_STATES = {
     EngineState.FAILED: ("failed", "red", ":material/error:"),
 }
 
-LOAD_STATES = {
+LOAD_STATES: dict[LoadState, Sign] = {
     LoadState.PREPARING: ("preparing", "orange", ":material/hourglass_top:"),
     LoadState.WARMUP: ("warming up", "orange", ":material/hourglass_top:"),
     LoadState.RUNNING: ("running", "blue", ":material/play_circle:"),
@@ -33,7 +37,7 @@ LOAD_STATES = {
     LoadState.INTERRUPTED: ("interrupted; what was measured is kept", "red", ":material/error:"),
 }
 
-PHASES = {
+PHASES: dict[PhaseName, str] = {
     "stop": "Stop the old engine",
     "wait_memory": "Wait for its memory",
     "init": "Start the process",
@@ -62,7 +66,7 @@ VERDICTS = {
     "client_bound": "client bound: the load client was the limit",
     "running": "running",
 }
-VERDICT_SIGNS = {
+VERDICT_SIGNS: dict[str, tuple[Color, str]] = {
     "ok": ("green", ":material/check_circle:"),
     "partial": ("orange", ":material/warning:"),
     "failed": ("red", ":material/error:"),
@@ -81,7 +85,7 @@ COMPARED = {
 BETTER = {"higher": "higher", "lower": "lower", "neither": ""}
 STATISTICS = {"p50": "median", "p99": "p99"}
 
-FINDINGS = {
+FINDINGS: dict[str, Sign] = {
     "ok": ("ok", "green", ":material/check_circle:"),
     "warn": ("look at this", "orange", ":material/warning:"),
     "fail": ("broken", "red", ":material/error:"),

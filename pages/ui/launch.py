@@ -1,6 +1,7 @@
 """The launch form on the Tune page: controls that the engine declares, the command line, Start and Stop."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -154,7 +155,7 @@ def _control(control: form.Control, flag: Flag, draft: form.Draft, made: form.Pl
     derived = control is form.TOKENS and draft.values.get("topk") in (None, 1)
     if derived:
         st.session_state[key] = form.draft_tokens(draft.values.get("steps"))
-    common = {
+    common: dict[str, Any] = {
         "key": key,
         "persist_state": "session",
         "help": help_of(flag, "At top-k 1 this is draft steps + 1 and follows them." if derived else ""),
@@ -176,7 +177,7 @@ def _control(control: form.Control, flag: Flag, draft: form.Draft, made: form.Pl
         problem(made.problems[control.key])
 
 
-def _choice(label: str, flag: Flag, default: str, common: dict[str, object]) -> None:
+def _choice(label: str, flag: Flag, default: str, common: dict[str, Any]) -> None:
     """A select box; a value that the engine does not know any more stays visible instead of vanishing."""
     typed = [form.typed_word(flag, choice) for choice in flag.choices or []]
     present = st.session_state.get(str(common["key"]))

@@ -110,4 +110,6 @@ def tick_interval(status: Status) -> float | None:
 
 def signature(status: Status) -> tuple[tuple[str, str], ...]:
     """What the controls depend on. When it changes between two ticks, the whole page must be drawn again."""
-    return tuple((item.id, item.state.value) for item in (*status.engines, *status.loads))
+    engines = ((engine.id, engine.state.value) for engine in status.engines)
+    loads = ((load.id, load.state.value) for load in status.loads)
+    return (*engines, *loads)

@@ -28,7 +28,10 @@ def draw(agent: AgentClient, status: Status) -> None:
             _prompts(draft, problems)
         with stop:
             st.selectbox(
-                "Each level ends after", list(loadform.STOPS), format_func=loadform.STOPS.get, **_keyed("stop")
+                "Each level ends after",
+                list(loadform.STOPS),
+                format_func=lambda stop: loadform.STOPS[stop],
+                **_keyed("stop"),
             )
         _lengths(draft, problems)
         _more(problems)
@@ -49,7 +52,9 @@ def _levels(problems: dict[str, str]) -> None:
 
 
 def _prompts(draft: loadform.LoadDraft, problems: dict[str, str]) -> None:
-    st.selectbox("Prompts", list(loadform.DATASETS), format_func=loadform.DATASETS.get, **_keyed("dataset"))
+    st.selectbox(
+        "Prompts", list(loadform.DATASETS), format_func=lambda name: loadform.DATASETS[name], **_keyed("dataset")
+    )
     if draft.dataset == loadform.FILE:
         st.text_input(
             "Prompt file",

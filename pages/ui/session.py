@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import MutableMapping
+from typing import cast
 
 import streamlit as st
 
@@ -166,8 +167,7 @@ def forget_fetched() -> None:
 
 
 def _state() -> MutableMapping[str, object]:
-    state: MutableMapping[str, object] = st.session_state
-    return state
+    return cast("MutableMapping[str, object]", st.session_state)
 
 
 def _flag_value(value: object) -> FlagValue:

@@ -13,7 +13,7 @@ from pages.ui.labels import BETTER, CLIENT_VERDICTS, COMPARED, PHASES, STATISTIC
 Row = dict[str, str]
 
 # Of these distributions the tail is shown too, or alone; of the others the median.
-TAILS = {"ttft_ms": ("p50", "p99"), "itl_ms": ("p50", "p99"), "icl_ms": ("p99",)}
+TAILS: dict[str, tuple[str, ...]] = {"ttft_ms": ("p50", "p99"), "itl_ms": ("p50", "p99"), "icl_ms": ("p99",)}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Figure:
 
     @property
     def label(self) -> str:
-        word = STATISTICS.get(self.statistic or "")
+        word = STATISTICS.get(self.statistic) if self.statistic else None
         return f"{self.spec.label}, {word}" if word else self.spec.label
 
     @property
@@ -87,11 +87,11 @@ def _in_reading_order() -> list[MetricSpec]:
     return [*first, *acceptance, *rest]
 
 
-FIGURES = tuple(
-    Figure(spec, statistic)
-    for spec in _in_reading_order()
-    for statistic in (TAILS.get(spec.name, ("p50",)) if spec.distribution else (None,))
-)
+def _statistics(spec: MetricSpec) -> tuple[str | None, ...]:
+    return TAILS.get(spec.name, ("p50",)) if spec.distribution else (None,)
+
+
+FIGURES = tuple(Figure(spec, statistic) for spec in _in_reading_order() for statistic in _statistics(spec))
 
 
 def level_rows(levels: Sequence[LevelResult]) -> list[Row]:
@@ -182,7 +182,7 @@ def filter_runs(runs: Sequence[RunRow], tag: str | None, verdict: str | None, no
 
 def run_rows(runs: Iterable[RunRow]) -> list[dict[str, object]]:
     """The list of runs, newest first; figures are those of the best level by output tok/s."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for run in runs:
         best = max(run.levels, key=lambda level: level.output_tok_s or 0.0, default=None)
         rows.append(
@@ -206,7 +206,7 @@ def run_rows(runs: Iterable[RunRow]) -> list[dict[str, object]]:
 
 def record_rows(records: Iterable[RequestRecord]) -> list[dict[str, object]]:
     """One row per request. Times in ms from sending; None where the request had no such moment."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for r in records:
         rows.append(
             {

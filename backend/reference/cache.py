@@ -1,6 +1,7 @@
 """What a sequence leaves behind between steps: keys and values, delta-net states, and room for one verification."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,6 +15,11 @@ class KvPool:
 
     keys: Tensor
     values: Tensor
+
+    @cached_property
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of each layer."""
+        return list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
 
     @classmethod
     def allocate(cls, config: TextConfig, layers: int, tokens: int) -> "KvPool":
@@ -32,6 +38,19 @@ class KvPool:
         return self.keys.nbytes + self.values.nbytes
 
 
+@dataclass(frozen=True)
+class LayerState:
+    """One layer's part of a StatePool for B slots, BH = B * heads: `ssm` [BH, dk, dv], `conv` [B, K-1, conv_dim],
+    `key` [BH, T, dk], `written` [BH, T, dv], `summed` [BH, T], `window` [B, K-1+T, conv_dim]."""
+
+    ssm: Tensor
+    conv: Tensor
+    key: Tensor
+    written: Tensor
+    summed: Tensor
+    window: Tensor
+
+
 @dataclass
 class StatePool:
     """Delta-net states of `slots` sequences, and what a verification of `drafted` tokens keeps for its rollback.
@@ -47,6 +66,7 @@ class StatePool:
     written: Tensor
     summed: Tensor
     window: Tensor
+    _views: "dict[tuple[int, int], list[LayerState]]" = field(default_factory=dict, repr=False)
 
     @classmethod
     def allocate(cls, config: TextConfig, slots: int, drafted: int, ssm_dtype: torch.dtype) -> "StatePool":
@@ -63,6 +83,23 @@ class StatePool:
             summed=torch.zeros(layers, slots, heads, drafted),
             window=torch.zeros(layers, slots, taps - 1 + drafted if drafted else 0, c.conv_dim),
         )
+
+    def layers(self, slot: int, batch: int) -> "list[LayerState]":
+        """Per layer, views of `batch` slots from `slot` on. Made once: a forward needs all of them each time."""
+        if (slot, batch) not in self._views:
+            rows = slice(slot, slot + batch)
+            self._views[slot, batch] = [
+                LayerState(
+                    ssm=self.ssm[n, rows].flatten(0, 1),
+                    conv=self.conv[n, rows],
+                    key=self.key[n, rows].flatten(0, 1),
+                    written=self.written[n, rows].flatten(0, 1),
+                    summed=self.summed[n, rows].flatten(0, 1),
+                    window=self.window[n, rows],
+                )
+                for n in range(self.ssm.shape[0])
+            ]
+        return self._views[slot, batch]
 
     def clear(self, slot: int) -> None:
         """Back to the state before any token."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from backend.reference.config import TextConfig
 from backend.reference.ops import causal_mask, linear, norm_with_floor, rms_norm
 from backend.reference.weights import DeltaNetWeights
+from backend.thresholds import DELTA_NET_CHUNK_TOKENS
 
-CHUNK = 64  # tokens solved at once in a prefill: the triangular system grows with its square
 _NORM_EPS = 1e-6  # of the L2 norm of queries and keys, as in the model's definition
 
 
@@ -127,8 +127,8 @@ def advance(state: Tensor, decayed: Tensor, key: Tensor, written: Tensor) -> Non
 def prefill(inputs: Projected, state: Tensor) -> Tensor:
     """A whole prompt chunk: advances `state` in place and returns o [BH, T, dv]."""
     results = []
-    for first in range(0, inputs.v.shape[1], CHUNK):
-        part = slice(first, first + CHUNK)
+    for first in range(0, inputs.v.shape[1], DELTA_NET_CHUNK_TOKENS):
+        part = slice(first, first + DELTA_NET_CHUNK_TOKENS)
         chunk = Projected(inputs.qk[:, :, part], inputs.v[:, part], inputs.decay[:, part], inputs.beta[:, part])
         result, written, summed = block(chunk, state)
         decayed, left = remaining(summed)

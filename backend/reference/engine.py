@@ -117,17 +117,20 @@ class Engine:
     def server_info(self) -> dict[str, object]:
         """`/server_info`: effective arguments, pool size, and the scheduler's state."""
         return {
-            **self.args.public(),
+            **self._effective(),
             "max_total_num_tokens": self.plan.kv_tokens,
             "max_req_input_len": min(self.plan.context_length, self.plan.kv_tokens) - 1,
             "internal_states": [self._internal_state()],
             "version": ENGINE_VERSION,
         }
 
+    def _effective(self) -> dict[str, object]:
+        return {**self.args.public(), "context_length": self.plan.context_length}
+
     def _internal_state(self) -> dict[str, object]:
         stats = self.scheduler.stats
         state: dict[str, object] = {
-            **self.args.public(),
+            **self._effective(),
             "last_gen_throughput": stats.gen_throughput,
             "memory_usage": {
                 "weight": self.ledger["target_weights"] / GIB,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from backend.reference import delta_net
 from backend.reference.attention import Positions, Rotary, Span, attention
-from backend.reference.cache import KvPool, StatePool
+from backend.reference.cache import KvPool, LayerState, StatePool
 from backend.reference.config import TextConfig
 from backend.reference.moe import RUNNERS, Runner
 from backend.reference.ops import linear, rms_norm
@@ -59,13 +59,11 @@ class TargetModel:
         shape = s.summed[:, :batch].shape[:-1]
         decayed, left = delta_net.remaining(s.summed[:, :batch], count[:, None].expand(shape))
         keys = s.key[:, :batch] * left[..., None]
-        for layer in range(s.ssm.shape[0]):
-            state = s.ssm[layer, :batch].flatten(0, 1)
-            working = state.float()  # the state itself when it is float32
-            written = s.written[layer, :batch].flatten(0, 1)
-            delta_net.advance(working, decayed[layer].flatten(0, 1), keys[layer].flatten(0, 1), written)
-            if working is not state:
-                state.copy_(working)
+        for n, layer in enumerate(s.layers(0, batch)):
+            working = layer.ssm.float()  # the state itself when it is float32
+            delta_net.advance(working, decayed[n].flatten(0, 1), keys[n].flatten(0, 1), layer.written)
+            if working is not layer.ssm:
+                layer.ssm.copy_(working)
         rows = count[:, None] + torch.arange(s.conv.shape[2])
         s.conv[:, :batch] = s.window[:, torch.arange(batch)[:, None], rows]
 
@@ -73,40 +71,33 @@ class TargetModel:
         eps = self.config.rms_norm_eps
         positions = self.rotary.at(spans)
         x = self.embed(tokens)
-        full = linear_layer = 0
+        keys_values = iter(self.kv.layers)
+        states = iter(self.states.layers(slot, len(spans)))
         for layer in self.weights.layers:
             normed = rms_norm(x, layer.input_norm, eps)
             if isinstance(layer.mixer, AttentionWeights):
-                keys, values = self.kv.keys[full], self.kv.values[full]
-                x = x + attention(self.config, layer.mixer, normed, positions, keys, values)
-                full += 1
+                x = x + attention(self.config, layer.mixer, normed, positions, *next(keys_values))
             else:
-                x = x + self._delta_net(layer.mixer, linear_layer, normed, slot, len(spans), commit)
-                linear_layer += 1
+                x = x + self._delta_net(layer.mixer, next(states), normed, len(spans), commit)
             x = x + self.moe(self.config, layer.moe, rms_norm(x, layer.post_norm, eps))
         return rms_norm(x, self.weights.norm, eps)
 
-    def _delta_net(
-        self, weights: DeltaNetWeights, layer: int, x: Tensor, slot: int, batch: int, commit: bool
-    ) -> Tensor:
-        s = self.states
-        rows = slice(slot, slot + batch)
+    def _delta_net(self, weights: DeltaNetWeights, layer: LayerState, x: Tensor, batch: int, commit: bool) -> Tensor:
         tokens = x.shape[0] // batch
-        taps = s.conv.shape[2]
-        window = x.new_empty(batch, taps + tokens, s.conv.shape[3]) if commit else s.window[layer, rows]
-        inputs, z = delta_net.project(self.config, weights, x, s.conv[layer, rows], window)
-        state = s.ssm[layer, rows].flatten(0, 1)
-        working = state.float()
+        taps = layer.conv.shape[1]
+        window = x.new_empty(batch, taps + tokens, layer.conv.shape[2]) if commit else layer.window
+        inputs, z = delta_net.project(self.config, weights, x, layer.conv, window)
+        working = layer.ssm.float()  # the state itself when it is float32
         if commit:
             o = delta_net.step(inputs, working) if tokens == 1 else delta_net.prefill(inputs, working)
-            s.conv[layer, rows] = window[:, -taps:]
-            if working is not state:
-                state.copy_(working)
+            layer.conv.copy_(window[:, -taps:])
+            if working is not layer.ssm:
+                layer.ssm.copy_(working)
         else:
             o, written, summed = delta_net.block(inputs, working)
-            s.key[layer, rows].flatten(0, 1).copy_(inputs.qk[:, 1])
-            s.written[layer, rows].flatten(0, 1).copy_(written)
-            s.summed[layer, rows].flatten(0, 1).copy_(summed)
+            layer.key.copy_(inputs.qk[:, 1])
+            layer.written.copy_(written)
+            layer.summed.copy_(summed)
         return delta_net.output(self.config, weights, o, z, batch)
 
 
@@ -146,6 +137,6 @@ class MtpModel:
         normed = rms_norm(x, w.layer.input_norm, eps)
         if not isinstance(w.layer.mixer, AttentionWeights):
             raise TypeError("the MTP layer is a full-attention layer")
-        x = x + attention(config, w.layer.mixer, normed, positions, self.kv.keys[0], self.kv.values[0])
+        x = x + attention(config, w.layer.mixer, normed, positions, *self.kv.layers[0])
         x = x + self.moe(config, w.layer.moe, rms_norm(x, w.layer.post_norm, eps))
         return rms_norm(x, w.norm, eps)

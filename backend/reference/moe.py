@@ -9,14 +9,9 @@ from torch import Tensor
 from backend.reference.config import TextConfig
 from backend.reference.ops import linear
 from backend.reference.weights import MoeWeights
+from backend.thresholds import MOE_DENSE_LIMIT_TOKENS, MOE_LOOP_LIMIT_TOKENS
 
 Runner = Callable[[TextConfig, MoeWeights, Tensor], Tensor]
-
-# Above this many tokens, sorting them by expert costs less than passing each through all experts (measured on one core
-# with 8 experts of 128: 64 tokens take 286 us sorted and 448 us dense, 16 take 193 and 154).
-_DENSE_LIMIT_TOKENS = 32
-# With one token, two of eight experts are fewer bytes to read than all; from two tokens on, one wide product is faster.
-_LOOP_LIMIT_TOKENS = 1
 
 
 def route(config: TextConfig, weights: MoeWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,13 +44,14 @@ def loop(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
 
 def _expert(weights: MoeWeights, piece: int, x: Tensor) -> Tensor:
     """All of `x` through one piece."""
-    gate, up = linear(x, weights.up[:, piece].flatten(1)).chunk(2, -1)
-    return linear(F.silu(gate) * up, weights.down[piece])
+    up_weight, down_weight = weights.pieces[piece]
+    gate, up = linear(x, up_weight).chunk(2, -1)
+    return linear(F.silu(gate) * up, down_weight)
 
 
 def grouped(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
     """All experts at once: one wide product for few tokens, one grouped product over sorted tokens for many."""
-    if x.shape[0] > _DENSE_LIMIT_TOKENS:
+    if x.shape[0] > MOE_DENSE_LIMIT_TOKENS:
         return _sorted(config, weights, x)
     table, _ = _table(config, weights, x)
     pieces, inner, hidden = weights.down.shape
@@ -84,7 +80,7 @@ def _sorted(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
 
 def automatic(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
     """`loop` or `grouped`, by the number of tokens."""
-    return (loop if x.shape[0] <= _LOOP_LIMIT_TOKENS else grouped)(config, weights, x)
+    return (loop if x.shape[0] <= MOE_LOOP_LIMIT_TOKENS else grouped)(config, weights, x)
 
 
 RUNNERS: dict[str, Runner] = {"auto": automatic, "loop": loop, "grouped": grouped}

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -14,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.clock import utc_now
 from backend.reference.api import AbortBody, ApiError, GenerateBody, parse_body
-from backend.reference.engine import Engine, scheduler_died
+from backend.reference.engine import Engine
 from backend.reference.flags import ENGINE_VERSION, TARGET_ARCHITECTURE
 from backend.reference.metrics import render
 from backend.reference.request import Request
@@ -183,7 +182,7 @@ async def _refuse(_: HttpRequest, error: Exception) -> Response:
 
 
 def build_app(engine: Engine) -> ASGIApp:
-    """The ASGI application; it starts the engine's thread and its warm-up when served."""
+    """The ASGI application."""
     routes = Routes(engine)
 
     def route(path: str, endpoint: Callable[[HttpRequest], Awaitable[Response]], *methods: str) -> Route:
@@ -206,19 +205,5 @@ def build_app(engine: Engine) -> ASGIApp:
     if engine.args.enable_metrics:
         table += [route("/metrics", routes.metrics), route("/metrics/", routes.metrics)]
 
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(_start(engine)), asyncio.create_task(engine.watch())]
-        yield
-        for task in tasks:
-            task.cancel()
-
-    app: ASGIApp = Starlette(routes=table, lifespan=lifespan, exception_handlers={ApiError: _refuse})
+    app: ASGIApp = Starlette(routes=table, exception_handlers={ApiError: _refuse})
     return RequireKey(app, engine.args.api_key) if engine.args.api_key else app
-
-
-async def _start(engine: Engine) -> None:
-    try:
-        await engine.start()
-    except ApiError:  # a pool too small for the warm-up request serves nobody
-        scheduler_died()

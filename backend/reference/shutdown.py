@@ -1,7 +1,9 @@
 """The end of the process, at once."""
 
 import os
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 
@@ -10,3 +12,9 @@ def end_process(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def stop_by_signal(number: int, _: FrameType | None) -> NoReturn:
+    """The handler of SIGTERM and SIGINT: somebody wants the engine gone, which is no failure."""
+    print(f"{signal.Signals(number).name} received. Shutting down.", file=sys.stderr)
+    end_process(0)

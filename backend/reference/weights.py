@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class MoeWeights:
     router: Tensor
     up: Tensor
     down: Tensor
+
+    @cached_property
+    def pieces(self) -> list[tuple[Tensor, Tensor]]:
+        """Views of each piece, [H, 2*I] and [I, H]: making them for every token would cost as much as the product."""
+        return [(self.up[:, n].flatten(1), self.down[n]) for n in range(self.down.shape[0])]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 
 from backend import __version__
+from backend.supervisor import host_memory_used
+from backend.telemetry import Nvml
 
 # Libraries whose version can change a measured number or a stored format.
 RECORDED_PACKAGES = ("httptools", "uvloop", "orjson", "pydantic", "pyarrow", "numpy", "torch", "tokenizers")
@@ -33,6 +35,14 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def device_memory_used(nvml: Nvml) -> dict[str, int]:
+    """Used bytes by GPU UUID; of the host where there is no GPU. A GPU that does not answer is left out."""
+    samples = nvml.samples()
+    if not samples:
+        return host_memory_used()
+    return {s.device: s.memory_used_bytes for s in samples if s.memory_used_bytes is not None}
 
 
 def _processor() -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 
 from backend import thresholds
 from backend.agent.engines import choose_engine, describe_engine, describe_server
-from backend.agent.hostfacts import host_facts, versions
+from backend.agent.hostfacts import device_memory_used, host_facts, versions
 from backend.agent.recovery import recover_interrupted
 from backend.checkpoint import require_checkpoint
 from backend.errors import ConflictError, InputError, NotFoundError, SlipstreamError
@@ -22,7 +22,7 @@ from backend.schema.host import AgentInfo, MemoryComponent, Status, TelemetryDel
 from backend.schema.load import Bench, BenchEngine, BenchRequest, LiveDelta, LoadState, LoadStatus
 from backend.store import Store, new_run_id
 from backend.supervisor import Supervisor
-from backend.telemetry import Sampler
+from backend.telemetry import Nvml, Sampler, load_pynvml
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,12 @@ class Jobs:
         self.paths = paths
         self.info = info
         self.store = Store(paths)
-        self.supervisor = Supervisor(paths)
-        self.sampler = Sampler(components=self._components, pids=self._pids)
+        gpus = Nvml(load_pynvml())  # its own: NVML's session may not be used by two threads at once
+        self.supervisor = Supervisor(paths, memory_used=lambda: device_memory_used(gpus))
+        # What the sampler's thread reads: replaced as a whole on the loop, never changed.
+        self._components: list[MemoryComponent] = []
+        self._pids: list[int] = []
+        self.sampler = Sampler(components=lambda: self._components, pids=lambda: self._pids)
         self._loads: dict[str, LoadJob] = {}
         self._engine_of: dict[str, BenchEngine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -230,22 +234,21 @@ class Jobs:
         """Samples often while something happens and seldom at rest."""
         while True:
             busy = bool(self._running()) or any(e.state in STARTING for e in self.supervisor.engines())
+            self._note_engines()
             self.sampler.set_active(busy)
             await asyncio.sleep(thresholds.ENGINE_WATCH_PERIOD_S)
 
-    def _components(self) -> list[MemoryComponent]:
-        """The ledgers of all living engines, as components of device memory."""
-        alive = [e for e in self.supervisor.engines() if e.state in ALIVE]
-        return [
+    def _note_engines(self) -> None:
+        """Ledgers and processes of the living engines, for the sampler."""
+        alive = [engine for engine in self.supervisor.engines() if engine.state in ALIVE]
+        self._components = [
             MemoryComponent(
                 name=name, bytes=item.bytes, basis="engine" if item.line is None else f"log line {item.line}"
             )
             for engine in alive
             for name, item in engine.ledger.items()
         ]
-
-    def _pids(self) -> list[int]:
-        return [e.pid for e in self.supervisor.engines() if e.pid is not None and e.state in ALIVE]
+        self._pids = [pid for engine in alive for pid in self.supervisor.pids(engine.id)]
 
     def _running(self) -> list[LoadJob]:
         return [job for job in self._loads.values() if job.status().state not in ENDED_LOAD]

@@ -14,6 +14,7 @@ from backend.supervisor.health import readiness_alarms, silence
 from backend.supervisor.limits import Limits
 from backend.supervisor.log_file import create_log
 from backend.supervisor.memory import MemoryReader, oom_kills
+from backend.supervisor.ports import stranger_on
 from backend.supervisor.probe import server_info, smoke
 from backend.supervisor.process_tree import spawn
 
@@ -108,7 +109,12 @@ def _describe_exit(code: int | None) -> str:
 
 
 async def _prove(engine: Engine, limits: Limits) -> Failure | None:
-    """Ready is more than a log line: a first request must bring a token back."""
+    """Ready is more than a log line: this engine must own the port, and a first request must bring a token back."""
+    own = [member.id.pid for member in engine.tree.members()] if engine.tree else []
+    stranger = await asyncio.to_thread(stranger_on, engine.port, own)
+    if stranger is not None:
+        cause = f"port {engine.port} is answered by {stranger}, a server that was started at the same time"
+        return failure("port_in_use", cause, engine.log.ready_line)
     asked = asyncio.create_task(_ask(engine, limits))
     while not asked.done():
         waiting = asyncio.create_task(engine.wake.wait())

@@ -34,19 +34,36 @@ def port_is_free(host: str, port: int) -> bool:
 
 def port_holder(port: int) -> str | None:
     """`NAME (pid N)` of the process that listens on this port, or None where the system does not tell."""
+    return next((_name(pid) for pid in _listeners(port)), None)
+
+
+def stranger_on(port: int, own_pids: Collection[int]) -> str | None:
+    """`NAME (pid N)` of another process that answers on this port in place of `own_pids`.
+
+    Two servers that were started at once can both have found the port free; the one that came too late may not notice.
+    None when one of `own_pids` listens, or where the system does not tell who does.
+    """
+    pids = _listeners(port)
+    return _name(pids[0]) if pids and not set(pids) & set(own_pids) else None
+
+
+def _listeners(port: int) -> list[int]:
+    """Pids that listen on this port, as far as the system tells."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except (psutil.Error, OSError):
-        return None
-    for connection in connections:
-        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
-            return _name(connection.pid)
-    return None
+        return []
+    return [
+        connection.pid
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+        and connection.laddr
+        and connection.laddr.port == port
+        and connection.pid is not None
+    ]
 
 
-def _name(pid: int | None) -> str | None:
-    if pid is None:
-        return None
+def _name(pid: int) -> str:
     try:
         return f"{psutil.Process(pid).name()} (pid {pid})"
     except psutil.Error:

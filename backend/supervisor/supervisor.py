@@ -110,6 +110,11 @@ class Supervisor:
         """The key that clients of this engine must send, if it was started with one. Never part of a document."""
         return self._get(engine_id).api_key
 
+    def pids(self, engine_id: str) -> list[int]:
+        """The processes of an engine as of the last look at its tree."""
+        tree = self._get(engine_id).tree
+        return [process.pid for process in tree.recorded] if tree else []
+
     def last_good(self) -> LaunchRequest | None:
         """The last configuration that became ready, in this agent's life or an earlier one's; secrets redacted."""
         return self._records.last_good()

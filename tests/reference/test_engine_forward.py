@@ -8,8 +8,9 @@ from backend.reference.attention import Rotary, Span
 from backend.reference.cache import KvPool, StatePool
 from backend.reference.config import TextConfig
 from backend.reference.model import MtpModel, TargetModel
+from backend.reference.moe import grouped, loop
 from backend.reference.training.random_checkpoint import write_random_checkpoint
-from backend.reference.weights import Checkpoint, load_mtp, load_target
+from backend.reference.weights import Checkpoint, load_mtp, load_target, nbytes
 
 DRAFTED = 4
 TOLERANCE = 2e-4  # logits are of order 1; sums of float32 in another order
@@ -27,10 +28,10 @@ def plain(directory):
     return PlainModel(directory, TextConfig.from_dir(directory))
 
 
-def engine(directory, moe="auto", slots=2, ssm_dtype=torch.float32):
+def engine(directory, moe="auto", slots=2, ssm_dtype=torch.float32, dtype=torch.float32):
     config = TextConfig.from_dir(directory)
     full = sum(config.is_full_attention(n) for n in range(config.num_hidden_layers))
-    with Checkpoint(directory, config, torch.float32) as checkpoint:
+    with Checkpoint(directory, config, dtype) as checkpoint:
         weights, mtp_weights = load_target(checkpoint), load_mtp(checkpoint)
     states = StatePool.allocate(config, slots, DRAFTED, ssm_dtype)
     target = TargetModel(config, weights, KvPool.allocate(config, full, 512), states, Rotary(config, 256), moe)
@@ -110,8 +111,6 @@ def test_mtp_drafts_and_their_rewriting_agree_with_the_plain_model(directory, pl
 @pytest.mark.parametrize("count", [1, 2, 7, 33, 100])
 def test_both_moe_runners_give_the_same_sum(directory, count):
     target, _ = engine(directory)
-    from backend.reference.moe import grouped, loop
-
     x = torch.randn(count, target.config.hidden_size, generator=torch.Generator().manual_seed(count))
     layer = target.weights.layers[0].moe
     assert torch.allclose(loop(target.config, layer, x), grouped(target.config, layer, x), atol=1e-5)
@@ -128,3 +127,15 @@ def test_a_bfloat16_state_is_rounded_but_close(directory, plain):
     difference = (logits - expected).abs().max()
     assert 1e-6 < difference < 0.2
     assert target.states.ssm.dtype == torch.bfloat16
+
+
+@torch.inference_mode()
+def test_bfloat16_weights_take_half_the_memory_and_stay_close(directory, plain):
+    text = tokens(50, 5)
+    target, _ = engine(directory, dtype=torch.bfloat16)
+    logits = target.logits(target.prefill(torch.tensor(text), Span(0, 0, 50), 0))
+    # Rounding may send a token to another expert, so single logits say little; their mean does (they are of order 1).
+    assert 1e-4 < (logits - plain.run(text)[1]).abs().mean() < 0.05
+    wide, _ = engine(directory)
+    # All but norms, taps, rates and routers is held in half the bytes.
+    assert 0.5 < nbytes(target.weights) / nbytes(wide.weights) < 0.55

@@ -350,3 +350,9 @@ def test_a_failed_start_ends_with_status_1_and_sglangs_words(directory, tmp_path
     assert engine.process.wait(20) == 1
     assert "Scheduler hit an exception: Traceback (most recent call last):" in engine.text()
     assert words in engine.text()
+
+
+def test_a_step_that_takes_longer_than_the_watchdog_allows_ends_the_engine(directory, tmp_path):
+    engine = EngineProcess(tmp_path / "log", directory, free_port(), "--watchdog-timeout", "0.0005", wait=False)
+    assert engine.process.wait(20) == 1
+    assert "Scheduler watchdog timeout (self.watchdog_timeout=0.0005, self.soft=False)" in engine.text()

@@ -97,7 +97,7 @@ def memory(samples: Sequence[TelemetrySample], device: str, *, live: bool = Fals
     """
     if live and samples:
         samples = [s for s in samples if samples[-1].t_ns - s.t_ns <= LIVE_WINDOW_S * 1e9]
-    shown = [s for s in thin(samples) if _device(s, device) is not None]
+    shown = [s for s in thin(samples) if component_bytes(s, device)]
     names = sorted({n: 0 for s in shown for n in component_bytes(s, device)}, key=NOT_ITEMISED.__eq__)
     peak = max((sum(component_bytes(s, device).values()) for s in shown), default=0)
     unit, scale = ("GiB", GIB) if peak >= GIB else ("MiB", MIB)

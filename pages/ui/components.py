@@ -56,7 +56,10 @@ def show_error(error: SlipstreamError) -> None:
 
 
 def retry_button() -> None:
-    st.button("Retry", key="retry", icon=":material/refresh:", on_click=client.forget_agents)
+    """Looks for the agent again. The whole page is drawn anew, also from within a fragment: it holds the old client."""
+    if st.button("Retry", key="retry", icon=":material/refresh:"):
+        client.forget_agents()
+        st.rerun()
 
 
 def show_notice() -> None:

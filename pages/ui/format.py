@@ -88,7 +88,17 @@ def code_word(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Foreign text that Markdown must not interpret: directives, links and emphasis are escaped."""
+    """Foreign text that Markdown must not interpret: links, emphasis and directives are escaped.
+
+    What stands between paired backticks, as commands do in our messages, stays code.
+    """
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # an odd backtick pairs with nothing
+        return _escaped(text)
+    return "".join(code_word(part) if i % 2 and part else _escaped(part) for i, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_[]$:#<>~|" else c for c in text)
 
 

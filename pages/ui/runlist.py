@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from backend.schema.engine import EngineKind
 from backend.schema.run import RunRow
+from pages.ui import components, session, tables
 from pages.ui import format as fmt
-from pages.ui import session, tables
 from pages.ui.labels import VERDICTS
 
 SHOWN_ROWS = 1000
@@ -57,6 +58,8 @@ def table(runs: Sequence[RunRow]) -> None:
             "Pinned": st.column_config.CheckboxColumn("Pinned"),
         },
     )
+    if any(run.engine.startswith(EngineKind.REFERENCE.value) for run in shown):
+        components.reference_note(EngineKind.REFERENCE)
     if len(runs) > SHOWN_ROWS:
         st.caption(f"The newest {SHOWN_ROWS:,} of {len(runs):,} runs are listed; filter to see others.")
 

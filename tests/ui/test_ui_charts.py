@@ -90,3 +90,8 @@ def test_thinning_keeps_the_newest_point_and_the_limit() -> None:
     assert len(thinned) == 250  # every 4th, since every 3rd would be 334
     assert thinned[-1] == 999
     assert charts.thin([], 300) == []
+
+
+def test_a_sample_that_knows_nothing_of_the_engine_is_no_zero() -> None:
+    samples = [sample(None), sample(500)]
+    assert list(charts.memory(samples, "gpu-1").figure.data[0].x) == [0.0]

@@ -56,3 +56,8 @@ def test_a_time_is_shown_in_utc_and_something_else_as_it_is() -> None:
 def test_foreign_text_cannot_become_markdown() -> None:
     assert fmt.plain("[x](http://y) :red[z] $a$") == r"\[x\](http\://y) \:red\[z\] \$a\$"
     assert fmt.code_word("a`b") == "`a’b`"
+
+
+def test_commands_between_backticks_stay_code_and_a_lone_backtick_does_not() -> None:
+    assert fmt.plain("run `python -m x_y` or a_b") == r"run `python -m x_y` or a\_b"
+    assert fmt.plain("a ` b") == r"a \` b"

@@ -109,7 +109,7 @@ def run_a_load_test(page: Page, tag: str, *, watch: bool) -> str:
             expect(figure(page, name)).to_have_text(NUMBER, timeout=STEP_MS)
         expect(page.get_by_text("level 2 of 2")).to_be_visible(timeout=STEP_MS)
         expect(figure(page, "Output (tok/s)")).to_have_text(NUMBER, timeout=STEP_MS)
-        take(page, "load-test", height=1500, after_ms=4000)
+        take(page, "load-test", height=1760, after_ms=4000)
     expect(page.get_by_text("Last load test")).to_be_visible(timeout=STEP_MS)
     page.reload()
     link = page.get_by_role("link", name="Open run")

@@ -125,7 +125,6 @@ def describe_the_run(page: Page, run_id: str) -> None:
     page.get_by_role("link", name="Open run").click()
     expect(page.get_by_role("heading", name=f"Run {run_id}")).to_be_visible(timeout=STEP_MS)
     expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
-    take(page, "runs", height=1050)
     page.get_by_role("tab", name="Notes and export").click()
     fill(page, "Note", "three steps against none")
     fill(page, "Tags", "mtp, tour")
@@ -195,8 +194,10 @@ def toggle(page: Page, label: str) -> None:
 
 
 def choose_port(page: Page, port: int) -> None:
-    unfold(page, "Environment variables, other flags, port", page.get_by_role("spinbutton", name="Port"))
+    summary = "Environment variables, other flags, port"
+    unfold(page, summary, page.get_by_role("spinbutton", name="Port"))
     fill(page, "Port", str(port), role="spinbutton")
+    page.get_by_text(summary).click()
     expect(page.get_by_text(f"--port {port}")).to_be_visible()
 
 

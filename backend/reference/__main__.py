@@ -9,7 +9,6 @@ from backend.reference import server_args
 from backend.reference.shutdown import stop_by_signal
 from backend.thresholds import THREAD_SWITCH_INTERVAL_S
 
-
 # Connections that wait while weights load; uvicorn's own default.
 BACKLOG = 2048
 
@@ -48,6 +47,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(BACKLOG)  # a bound socket alone would not keep a second engine from binding the same port
     except OSError as error:
+        listener.close()
         message = f"error while attempting to bind on address ({host!r}, {port}): {(error.strerror or '').lower()}"
         sys.exit(f"ERROR:    [Errno {error.errno}] {message}")
     return listener

@@ -82,13 +82,12 @@ class AgentStarter:
 
 def _end_engine(record: Path) -> None:
     """An engine that outlived its agent on purpose is ended here, if it is still the recorded process."""
-    pid = json.loads(record.read_text()).get("pid")
-    if not isinstance(pid, int):
-        return
+    pid = json.loads(record.read_text())["root"]["pid"]
     try:
         process = psutil.Process(pid)
-        if "backend.reference" in " ".join(process.cmdline()):
-            process.kill()
+        assert "backend.reference" in process.cmdline(), "the pid was given to another process"
+        process.kill()
+        process.wait(10)
     except psutil.NoSuchProcess:
         return
 

@@ -32,7 +32,7 @@ PSS_MAX_SHARE = 0.005
 
 # ---- store
 
-# A second process that writes (an agent that is just ending) holds the write lock for milliseconds; a stuck disk longer.
+# A second process that writes (an agent just ending) holds the write lock for milliseconds; a stuck disk longer.
 STORE_BUSY_TIMEOUT_S = 10.0
 # Closing drains the queue: a big run's samples take a second or two, a hung network disk must not hang the agent.
 STORE_CLOSE_TIMEOUT_S = 10.0
@@ -95,7 +95,7 @@ LOG_LINE_SHOWN_CHARS = 2000
 LOG_PARSED_LINE_BYTES = 1 << 16
 # What a message says stands at its beginning; patterns are tried on this much, which bounds their time.
 LOG_MATCHED_CHARS = 4000
-# One read of a log: about 2,000 lines, parsed in some 40 ms. The rest comes in further turns, the agent answers in between.
+# One read of a log: about 2,000 lines, parsed in some 40 ms. The rest comes in further turns; the agent answers between.
 LOG_READ_BYTES = 1 << 18
 # An exception's message with a list of allowed values fits; a page of shapes does not help anybody.
 FAILURE_CAUSE_SHOWN_CHARS = 600
@@ -118,8 +118,8 @@ HOST_MEMORY_WAIT_S = 2.0
 # Other processes of the machine move this much meanwhile.
 MEMORY_TOLERANCE_BYTES = 512 << 20
 PORT_WAIT_S = 10.0
-# Silence: reading 397 B parameters from a slow disk or compiling kernels can be quiet for minutes. After the first limit
-# an alarm is raised, after the second the launch is given up.
+# Silence: reading 397 B parameters from a slow disk or compiling kernels can be quiet for minutes. After the first
+# limit an alarm is raised, after the second the launch is given up.
 SILENCE_ALARM_S = 300.0
 SILENCE_LIMIT_S = 1800.0
 # The first collective takes under a second; with broken peer-to-peer access it never returns.

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The directories that a container or a shared machine has and a reader's machine does not.
 MACHINE_PATH = re.compile(r"(?<![\w./~\-{}$])/(?:work|root|tmp|home/\w+)(?:/|\b)")
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+SKIP = re.compile(r"pytest\.(?:skip|importorskip)\b|mark\.(?:skip|skipif|xfail)\b")
 PIN = re.compile(r"^[A-Za-z0-9._\-\[\]]+==[0-9][A-Za-z0-9.+!]*$")
 THRESHOLD = re.compile(r"^([A-Z][A-Z0-9_]*)(?::\s*[^=]+)?\s*=\s")
 UNITS = (
@@ -91,3 +92,21 @@ def careless_thresholds(text: str) -> Iterator[str]:
 def _comment_lines(text: str) -> set[int]:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
+
+
+def unused_thresholds(text: str, code: str) -> list[str]:
+    """Names in `text` that `code` never mentions."""
+    return [name for name in threshold_names(text) if not re.search(rf"\b{name}\b", code)]
+
+
+def repeated(names: list[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def too_big(files: list[Path], limit_bytes: int) -> list[str]:
+    return [f"{p.name}: {p.stat().st_size} bytes" for p in files if p.stat().st_size > limit_bytes]
+
+
+def skips(text: str) -> Iterator[str]:
+    """Tests that are left out."""
+    yield from _lines_with(SKIP, text, "a test is left out")

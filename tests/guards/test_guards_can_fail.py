@@ -1,8 +1,12 @@
 """Every guard, shown something that it must refuse and something beside it that is fine."""
 
+from pathlib import Path
+
 import guard_code
 import guard_tree
 import pytest
+from pydantic import BaseModel, Field
+from test_guards_documents import missing_keys
 
 
 def releases(source: str) -> list[str]:
@@ -68,6 +72,8 @@ BAD_AND_FINE = [
     (guard_tree.loose_requirements, "httpx>=0.28", "httpx==0.28.1  # client"),
     (guard_tree.loose_requirements, "httpx", "-r requirements.txt\n\n# a comment"),
     (guard_tree.loose_requirements, "httpx==0.28.*", "nvidia-ml-py==13.615.71"),
+    (guard_tree.skips, "@pytest.mark.skipif(True)", "@pytest.mark.engine"),
+    (guard_tree.skips, "pytest.importorskip('x')", "the parser skips comments"),
     (guard_tree.careless_thresholds, "# reason\nGRACE = 3.0", "# reason\nGRACE_S = 3.0"),
     (guard_tree.careless_thresholds, "# reason\n\nGRACE_S = 3.0", "# reason\nGRACE_S = 3.0\nSTOP_S = 4.0"),
     (guard_tree.careless_thresholds, "GRACE_S = 3.0", "GRACE_S: float = 3.0  # reason"),
@@ -82,5 +88,23 @@ def test_the_guard_refuses_the_bad_sample_and_lets_the_fine_one_pass(guard, bad:
     assert list(guard(fine)) == []
 
 
-def test_unused_and_repeated_thresholds_are_seen_by_their_names() -> None:
-    assert guard_tree.threshold_names("# a\nA_S = 1\nB_MS: int = 2\nc = 3\n") == ["A_S", "B_MS"]
+def test_unused_and_repeated_thresholds_are_seen() -> None:
+    text = "# a\nA_S = 1\nB_MS: int = 2\nc = 3\n"
+    assert guard_tree.threshold_names(text) == ["A_S", "B_MS"]
+    assert guard_tree.unused_thresholds(text, "wait(A_S, NOT_B_MS)") == ["B_MS"]
+    assert guard_tree.repeated(["A_S", "B_MS", "A_S"]) == ["A_S"]
+
+
+def test_a_file_that_is_too_big_is_named(tmp_path: Path) -> None:
+    big, small = tmp_path / "big", tmp_path / "small"
+    big.write_bytes(b"123")
+    small.write_bytes(b"12")
+    assert guard_tree.too_big([big, small], 2) == ["big: 3 bytes"]
+
+
+def test_a_document_that_lost_a_key_is_seen() -> None:
+    class Shorter(BaseModel):
+        failure_class: str = Field(alias="class")
+        cause: str
+
+    assert missing_keys(Shorter, "class cause line") == {"line"}

@@ -95,7 +95,7 @@ LOG_LINE_SHOWN_CHARS = 2000
 LOG_PARSED_LINE_BYTES = 1 << 16
 # What a message says stands at its beginning; patterns are tried on this much, which bounds their time.
 LOG_MATCHED_CHARS = 4000
-# One read of a log: about 2,000 lines, parsed in some 40 ms. The rest comes in further turns; the agent answers between.
+# One read of a log: about 2,000 lines, parsed in 40 ms. The rest comes in further turns; the agent answers meanwhile.
 LOG_READ_BYTES = 1 << 18
 # An exception's message with a list of allowed values fits; a page of shapes does not help anybody.
 FAILURE_CAUSE_SHOWN_CHARS = 600

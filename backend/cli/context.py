@@ -3,9 +3,11 @@
 Everything heavy is imported when it is first used: `status` must not wait for Arrow.
 """
 
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -50,6 +52,16 @@ class Context:
     def answer(self, document: Model, as_json: bool, render: Callable[[Model], str]) -> None:
         """The result: one line of JSON, or text for a person."""
         print(document.model_dump_json(by_alias=True) if as_json else render(document), file=self.out, flush=True)
+
+
+@contextmanager
+def interrupt_held() -> Iterator[None]:
+    """Ctrl-C waits until the block ends: between a request and its answer nobody knows yet what there is to cancel."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def request_of(model: type[Model], values: dict[str, object]) -> Model:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backend.agent.client import AgentClient
 from backend.cli import render
-from backend.cli.context import Context, request_of
+from backend.cli.context import Context, interrupt_held, request_of
 from backend.errors import (
     ConflictError,
     EngineError,
@@ -47,18 +47,20 @@ def launch(context: Context, arguments: argparse.Namespace) -> int:
         },
     )
     with context.agent(arguments.agent) as client:
+        engine = None
         try:
-            engine = client.launch(request)
+            with interrupt_held():
+                engine = client.launch(request)
+                context.say(f"engine {engine.id}: {render.command_line(engine.argv)}")
+            engine = _follow(context, client, engine)
         except (InputError, ConflictError) as refused:
-            if arguments.json:
+            if arguments.json and engine is None:
                 context.answer(_refusal(refused), True, render.launch_failure)
             raise
-        context.say(f"engine {engine.id}: {render.command_line(engine.argv)}")
-        try:
-            engine = _follow(context, client, engine)
         except KeyboardInterrupt:
-            client.stop_engine(engine.id)
-            context.say(f"cancelled: engine {engine.id} is being stopped")
+            if engine is not None:
+                client.stop_engine(engine.id)
+                context.say(f"cancelled: engine {engine.id} is being stopped")
             raise
     if engine.state in SERVING:
         context.answer(_result(engine), arguments.json, render.launch_result)

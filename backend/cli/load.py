@@ -5,7 +5,7 @@ from pathlib import Path
 
 from backend.agent.client import AgentClient
 from backend.cli import render
-from backend.cli.context import Context, request_of
+from backend.cli.context import Context, interrupt_held, request_of
 from backend.cli.engines import the_only_engine
 from backend.schema.load import Bench, BenchRequest, LoadState, LoadStatus
 from backend.thresholds import CLI_POLL_PERIOD_S, CLI_PROGRESS_PERIOD_S
@@ -19,13 +19,16 @@ def bench(context: Context, arguments: argparse.Namespace) -> int:
     with context.agent(arguments.agent) as client:
         if request.url is None and request.engine_id is None:
             request = request.model_copy(update={"engine_id": the_only_engine(client)})
-        load = client.start_load(request)
-        context.say(f"run {load.run_id} on {load.url}")
+        load = None
         try:
+            with interrupt_held():
+                load = client.start_load(request)
+                context.say(f"run {load.run_id} on {load.url}")
             load = _follow(context, client, load)
         except KeyboardInterrupt:
-            client.stop_load(load.id)
-            context.say(f"stopped: what was measured is kept as run {load.run_id}")
+            if load is not None:
+                client.stop_load(load.id)
+                context.say(f"stopped: what was measured is kept as run {load.run_id}")
             raise
         result = client.load_result(load.id)
     context.answer(result, arguments.json, render.bench)

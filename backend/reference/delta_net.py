@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from torch import Tensor
 
 from backend.reference.config import TextConfig
-from backend.reference.ops import causal_mask, linear, norm_with_floor, rms_norm
+from backend.reference.ops import add_linear, causal_mask, linear, norm_with_floor, rms_norm
 from backend.reference.weights import DeltaNetWeights
 from backend.thresholds import DELTA_NET_CHUNK_TOKENS
 
@@ -137,11 +137,11 @@ def prefill(inputs: Projected, state: Tensor) -> Tensor:
     return torch.cat(results, 1)
 
 
-def output(config: TextConfig, weights: DeltaNetWeights, o: Tensor, z: Tensor, batch: int) -> Tensor:
-    """Gated norm and output projection: o [BH, T, dv], z [B*T, heads, dv] to [B*T, H]."""
+def output(config: TextConfig, weights: DeltaNetWeights, o: Tensor, z: Tensor, batch: int, residual: Tensor) -> Tensor:
+    """Gated norm and output projection: o [BH, T, dv], z [B*T, heads, dv] to residual + output, [B*T, H]."""
     heads, width = config.linear_num_value_heads, config.linear_value_head_dim
     tokens = o.shape[1]
     rows = o.view(batch, heads, tokens, width).transpose(1, 2).reshape(-1, heads, width)
     # The queries' scale of 1/sqrt(dk) cancels in the norm, except against eps.
     normed = rms_norm(rows, weights.norm, config.rms_norm_eps * config.linear_key_head_dim)
-    return linear((normed * F.silu(z)).reshape(-1, heads * width), weights.out)
+    return add_linear(residual, normed.mul_(F.silu(z)).reshape(-1, heads * width), weights.out)

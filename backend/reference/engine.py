@@ -7,7 +7,7 @@ import secrets
 import threading
 import traceback
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,6 +54,7 @@ class Engine:
         self.tokenizer: Tokenizer = load_tokenizer(Path(args.tokenizer_path))
         self.ready = False
         self.worker, self.plan = _build_worker(self.config, args)
+        self.args = _settle_fp4(args, self.worker.target.weights.fp4)
         self.ledger = self.worker.ledger
         self.scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver)
         self._listeners: dict[str, _Listener] = {}
@@ -181,6 +182,15 @@ def read_config(args: ServerArgs) -> TextConfig:
             "it. Name a checkpoint directory with --model-path."
         )
     return TextConfig.from_dir(args.model_path)
+
+
+def _settle_fp4(args: ServerArgs, fp4: bool) -> ServerArgs:
+    """What --fp4-gemm-backend comes to for this checkpoint."""
+    if not fp4:
+        if args.fp4_gemm_backend != "auto":
+            logger.warning("fp4_gemm_backend has no effect: the checkpoint's experts are not stored in NVFP4.")
+        return args
+    return replace(args, fp4_gemm_backend="dequant_at_use") if args.fp4_gemm_backend == "auto" else args
 
 
 def _build_worker(config: TextConfig, args: ServerArgs) -> tuple[Worker, PoolPlan]:

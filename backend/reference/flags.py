@@ -91,6 +91,14 @@ FLAGS: tuple[Declaration, ...] = (
         "auto",
         choices=_MOE_RUNNERS,
     ),
+    _flag(
+        "--fp4-gemm-backend",
+        "str",
+        "Routed experts of an NVFP4 checkpoint. dequant_at_use: packed in memory, unpacked in every forward. "
+        "dequant_at_load: expanded once, faster and larger. auto: dequant_at_use.",
+        "auto",
+        choices=("auto", "dequant_at_load", "dequant_at_use"),
+    ),
     _flag("--mamba-ssm-dtype", "str", "Type of the delta-net states.", "float32", choices=("float32", "bfloat16")),
     _flag(
         "--speculative-algorithm",

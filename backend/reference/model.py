@@ -76,13 +76,15 @@ class TargetModel:
         for layer in self.weights.layers:
             normed = rms_norm(x, layer.input_norm, eps)
             if isinstance(layer.mixer, AttentionWeights):
-                x = x + attention(self.config, layer.mixer, normed, positions, *next(keys_values))
+                x = attention(self.config, layer.mixer, normed, x, positions, *next(keys_values))
             else:
-                x = x + self._delta_net(layer.mixer, next(states), normed, len(spans), commit)
-            x = x + self.moe(self.config, layer.moe, rms_norm(x, layer.post_norm, eps))
+                x = self._delta_net(layer.mixer, next(states), normed, x, len(spans), commit)
+            x = self.moe(self.config, layer.moe, rms_norm(x, layer.post_norm, eps), x)
         return rms_norm(x, self.weights.norm, eps)
 
-    def _delta_net(self, weights: DeltaNetWeights, layer: LayerState, x: Tensor, batch: int, commit: bool) -> Tensor:
+    def _delta_net(
+        self, weights: DeltaNetWeights, layer: LayerState, x: Tensor, residual: Tensor, batch: int, commit: bool
+    ) -> Tensor:
         tokens = x.shape[0] // batch
         taps = layer.conv.shape[1]
         window = x.new_empty(batch, taps + tokens, layer.conv.shape[2]) if commit else layer.window
@@ -98,7 +100,7 @@ class TargetModel:
             layer.key.copy_(inputs.qk[:, 1])
             layer.written.copy_(written)
             layer.summed.copy_(summed)
-        return delta_net.output(self.config, weights, o, z, batch)
+        return delta_net.output(self.config, weights, o, z, batch, residual)
 
 
 class MtpModel:
@@ -137,6 +139,6 @@ class MtpModel:
         normed = rms_norm(x, w.layer.input_norm, eps)
         if not isinstance(w.layer.mixer, AttentionWeights):
             raise TypeError("the MTP layer is a full-attention layer")
-        x = x + attention(config, w.layer.mixer, normed, positions, *self.kv.layers[0])
-        x = x + self.moe(config, w.layer.moe, rms_norm(x, w.layer.post_norm, eps))
+        x = attention(config, w.layer.mixer, normed, x, positions, *self.kv.layers[0])
+        x = self.moe(config, w.layer.moe, rms_norm(x, w.layer.post_norm, eps), x)
         return rms_norm(x, w.norm, eps)

@@ -7,80 +7,107 @@ import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from torch import Tensor
 
 from backend.reference.config import TextConfig
-from backend.reference.ops import linear
+from backend.reference.experts import DenseExperts, PackedExperts
+from backend.reference.ops import add_linear, linear
 from backend.reference.weights import MoeWeights
 from backend.thresholds import MOE_DENSE_LIMIT_TOKENS, MOE_LOOP_LIMIT_TOKENS
 
-Runner = Callable[[TextConfig, MoeWeights, Tensor], Tensor]
+Runner = Callable[[TextConfig, MoeWeights, Tensor, Tensor], Tensor]
+"""(config, weights, normed input [N, H], residual [N, H]) to residual + experts' output [N, H]."""
 
 
-def route(config: TextConfig, weights: MoeWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights [N, k] (sum 1) and indices [N, k] of the chosen experts, and the shared expert's gate [N, 1].
+def route(config: TextConfig, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights [N, k] (sum 1) and indices [N, k] of the chosen experts, from the router's logits [N, E].
 
     The softmax over the k best logits equals the softmax over all experts, cut to the k best and renormalised.
     """
-    logits = linear(x, weights.router)
-    best, chosen = logits[:, : config.num_experts].topk(config.num_experts_per_tok, -1)
-    return best.softmax(-1), chosen, torch.sigmoid(logits[:, config.num_experts :])
+    best, chosen = logits.topk(config.num_experts_per_tok, -1)
+    return best.softmax(-1), chosen
 
 
-def _table(config: TextConfig, weights: MoeWeights, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The weight of every piece for every token [N, pieces], 0 where not chosen, and the indices chosen [N, k]."""
-    share, chosen, shared_gate = route(config, weights, x)
-    table = x.new_zeros(x.shape[0], weights.down.shape[0])
-    table[:, config.num_experts :] = shared_gate
-    return table.scatter_(1, chosen, share), chosen
+def _enter(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`route`'s answer, and the residual with the shared expert's part added."""
+    experts, inner = config.num_experts, config.shared_expert_intermediate_size
+    logits, shared_gate, gate, up = linear(x, weights.entry).split_with_sizes([experts, 1, inner, inner], -1)
+    active = (F.silu(gate) * up).mul_(torch.sigmoid(shared_gate))
+    share, chosen = route(config, logits)
+    return share, chosen, add_linear(residual, active, weights.shared_down)
 
 
-def loop(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
-    """One expert after the other, those that some token chose and the shared one: all tokens pass, others count 0."""
-    table, chosen = _table(config, weights, x)
-    pieces = {*chosen.flatten().tolist(), *range(config.num_experts, weights.down.shape[0])}
-    result = torch.zeros_like(x)
-    for piece in sorted(pieces):
-        result.addcmul_(_expert(weights, piece, x), table[:, piece : piece + 1])
+def loop(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
+    """One expert after the other, those that some token chose: all tokens pass, others count 0."""
+    share, chosen, result = _enter(config, weights, x, residual)
+    if x.shape[0] == 1:
+        for expert, factor in zip(chosen[0].tolist(), share[0].tolist(), strict=True):
+            up, down = weights.experts.one(expert)
+            result = add_linear(result, _active(x, up), down, factor)
+        return result
+    table = _table(config, share, chosen)
+    for expert in sorted({*chosen.flatten().tolist()}):
+        up, down = weights.experts.one(expert)
+        result = add_linear(result, _active(x, up).mul_(table[:, expert : expert + 1]), down)
     return result
 
 
-def _expert(weights: MoeWeights, piece: int, x: Tensor) -> Tensor:
-    """All of `x` through one piece."""
-    up_weight, down_weight = weights.pieces[piece]
-    gate, up = linear(x, up_weight).chunk(2, -1)
-    return linear(F.silu(gate) * up, down_weight)
+def _active(x: Tensor, up: Tensor) -> Tensor:
+    gate, value = linear(x, up).chunk(2, -1)
+    return F.silu(gate) * value
 
 
-def grouped(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
-    """All experts at once: one wide product for few tokens, one grouped product over sorted tokens for many."""
+def _table(config: TextConfig, share: Tensor, chosen: Tensor) -> Tensor:
+    """The weight of every expert for every token [N, E], 0 where not chosen."""
+    return share.new_zeros(share.shape[0], config.num_experts).scatter_(1, chosen, share)
+
+
+def grouped(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
+    """Experts in one batched product for few tokens, one grouped product over sorted tokens for many.
+
+    Matrices that lie ready are all multiplied: that costs less than finding out which are needed. Of packed ones only
+    those that some token chose are unpacked.
+    """
+    share, chosen, result = _enter(config, weights, x, residual)
     if x.shape[0] > MOE_DENSE_LIMIT_TOKENS:
-        return _sorted(config, weights, x)
-    table, _ = _table(config, weights, x)
-    pieces, inner, hidden = weights.down.shape
-    gate, up = linear(x, weights.up.view(hidden, -1)).view(-1, pieces, 2, inner).unbind(2)
-    active = (F.silu(gate) * up).mul_(table[..., None])
-    return linear(active.view(-1, pieces * inner), weights.down.view(-1, hidden))
+        return _sorted(config, weights, x, result, share, chosen)
+    table, experts = _table(config, share, chosen), weights.experts
+    if isinstance(experts, DenseExperts):
+        up, down = experts.all()
+    else:
+        up, down, table = _unpack_chosen(experts, chosen, share, table)
+    count, tokens = up.shape[0], x.shape[0]
+    gate, value = torch.bmm(x.to(up.dtype).expand(count, tokens, -1), up).float().chunk(2, -1)
+    active = (F.silu(gate) * value).mul_(table.t()[..., None])
+    return add_linear(result, active.transpose(0, 1).reshape(tokens, -1), down.flatten(0, 1))
 
 
-def _sorted(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
-    share, chosen, shared_gate = route(config, weights, x)
-    pieces, inner, hidden = weights.down.shape
-    experts = config.num_experts
+def _unpack_chosen(
+    experts: PackedExperts, chosen: Tensor, share: Tensor, table: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    if chosen.shape[0] == 1:
+        return *experts.some(chosen[0]), share
+    wanted = sorted({*chosen.flatten().tolist()})
+    if len(wanted) == experts.count:
+        return *experts.all(), table
+    index = torch.tensor(wanted)
+    return *experts.some(index), table.index_select(1, index)
+
+
+def _sorted(
+    config: TextConfig, weights: MoeWeights, x: Tensor, result: Tensor, share: Tensor, chosen: Tensor
+) -> Tensor:
+    up, down = weights.experts.all()
     flat = chosen.flatten()
     order = flat.argsort(stable=True)
-    ends = torch.bincount(flat, minlength=experts).cumsum(0).int()
+    ends = torch.bincount(flat, minlength=config.num_experts).cumsum(0).int()
     token = order // config.num_experts_per_tok
-    rows = x[token].to(weights.up.dtype)
-    up_weights = weights.up[:, :experts].view(hidden, experts, 2 * inner).transpose(0, 1)
-    gate, up = F.grouped_mm(rows, up_weights, offs=ends).chunk(2, -1)
-    parts = F.grouped_mm(F.silu(gate) * up, weights.down[:experts], offs=ends).float()
-    result = torch.zeros_like(x)
-    for piece in range(experts, pieces):
-        result.addcmul_(_expert(weights, piece, x), shared_gate)
+    gate, value = F.grouped_mm(x[token].to(up.dtype), up, offs=ends).chunk(2, -1)
+    parts = F.grouped_mm(F.silu(gate) * value, down, offs=ends).float()
     return result.index_add_(0, token, parts * share.flatten()[order][:, None])
 
 
-def automatic(config: TextConfig, weights: MoeWeights, x: Tensor) -> Tensor:
+def automatic(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
     """`loop` or `grouped`, by the number of tokens."""
-    return (loop if x.shape[0] <= MOE_LOOP_LIMIT_TOKENS else grouped)(config, weights, x)
+    runner = loop if x.shape[0] <= MOE_LOOP_LIMIT_TOKENS else grouped
+    return runner(config, weights, x, residual)
 
 
 RUNNERS: dict[str, Runner] = {"auto": automatic, "loop": loop, "grouped": grouped}

@@ -13,6 +13,13 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return torch.mm(x.to(weight.dtype), weight).float()
 
 
+def add_linear(residual: Tensor, x: Tensor, weight: Tensor, factor: float = 1.0) -> Tensor:
+    """residual [N, out] + factor * (`x` [N, in] times `weight` [in, out]), float32; `residual` is left as it is."""
+    if weight.dtype == torch.float32:
+        return torch.addmm(residual, x, weight, alpha=factor)
+    return torch.add(residual, linear(x, weight), alpha=factor)
+
+
 def rms_norm(x: Tensor, scale: Tensor, eps: float) -> Tensor:
     """x / sqrt(mean(x²) + eps) * factor over the last dimension of size n, with `scale` = factor * sqrt(n).
 

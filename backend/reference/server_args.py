@@ -35,6 +35,7 @@ class ServerArgs:
     skip_server_warmup: bool
     watchdog_timeout: float
     moe_runner_backend: str
+    fp4_gemm_backend: str
     mamba_ssm_dtype: str
     speculative_algorithm: str | None
     speculative_draft_model_path: str | None

@@ -11,22 +11,23 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from backend.errors import InputError
 from backend.reference.config import TextConfig
+from backend.reference.experts import DenseExperts, Experts, StoredMatrix, expand, pack
+from backend.reference.nvfp4 import BLOCK
 
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """`qkvg` [H, queries|keys|values|gates], `qk_norm` [query+key heads, head_dim], `out` [heads*head_dim, H]."""
+    """`qkvg` [H, queries|keys|values|gates], `qk_norm` [query+key heads, head_dim], `out` [heads*head_dim, H]. The head
+    dimension of queries and keys is in the order of `rotary_pairs`."""
 
     qkvg: Tensor
     qk_norm: Tensor
@@ -48,18 +49,12 @@ class DeltaNetWeights:
 
 @dataclass(frozen=True)
 class MoeWeights:
-    """`router` [H, experts + 1], the last column being the shared expert's gate. `up` [H, pieces, 2, I] and `down`
-    [pieces, I, H] hold the experts and behind them the shared expert, cut into pieces of the experts' size (the last
-    one padded with zeros, which changes nothing)."""
+    """`entry` [H, router of E experts|shared expert's gate|its gate projection|its up projection], `shared_down`
+    [shared I, H], and the routed experts."""
 
-    router: Tensor
-    up: Tensor
-    down: Tensor
-
-    @cached_property
-    def pieces(self) -> list[tuple[Tensor, Tensor]]:
-        """Views of each piece, [H, 2*I] and [I, H]: making them for every token would cost as much as the product."""
-        return [(self.up[:, n].flatten(1), self.down[n]) for n in range(self.down.shape[0])]
+    entry: Tensor
+    shared_down: Tensor
+    experts: Experts
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,13 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class TargetWeights:
-    """The main model. `head` is [H, V]; `embedding` is [V, H]."""
+    """The main model. `head` is [H, V]; `embedding` is [V, H]; `fp4`: whether its experts are stored in NVFP4."""
 
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
     head: Tensor
+    fp4: bool
 
 
 @dataclass(frozen=True)
@@ -96,10 +92,12 @@ class MtpWeights:
 class Checkpoint:
     """Open safetensors files of one directory. Raises InputError when they are missing, damaged or lack a tensor."""
 
-    def __init__(self, directory: Path, config: TextConfig, dtype: torch.dtype) -> None:
+    def __init__(self, directory: Path, config: TextConfig, dtype: torch.dtype, fp4_at_use: bool = True) -> None:
+        """NVFP4 experts stay packed when `fp4_at_use`, else they are expanded to `dtype`."""
         self.directory = directory
         self.config = config
         self.dtype = dtype
+        self.fp4_at_use = fp4_at_use
         self._stack = ExitStack()
         self._files: dict[str, Any] = {}
         for path in _shards(directory):
@@ -115,8 +113,26 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
     def get(self, name: str, *shape: int) -> Tensor:
         """Tensor `name` as float32; its shape must be `shape`."""
+        return self._read(name, *shape).float()
+
+    def stored(self, name: str, rows: int, columns: int) -> StoredMatrix:
+        """The NVFP4 matrix `name` of `rows` x `columns` weights, as it is stored."""
+        if columns % BLOCK or rows % 2:
+            raise InputError(
+                f"{name} in {self.directory} is {rows} x {columns}: NVFP4 needs blocks of {BLOCK} columns."
+            )
+        return StoredMatrix(
+            weight=self._read(f"{name}.weight", rows, columns // 2),
+            block_scale=self._read(f"{name}.weight_scale", rows, columns // BLOCK),
+            global_scale=self._read(f"{name}.weight_scale_2").float(),
+        )
+
+    def _read(self, name: str, *shape: int) -> Tensor:
         if name not in self._files:
             raise InputError(f"Weight {name} is missing in {self.directory}, although its config.json asks for it.")
         tensor: Tensor = self._files[name].get_tensor(name)
@@ -124,8 +140,7 @@ class Checkpoint:
             raise InputError(
                 f"Shape mismatch in {self.directory}: {name} is {list(tensor.shape)}, config.json says {list(shape)}."
             )
-        widened: Tensor = tensor.float()
-        return widened
+        return tensor
 
     def norm(self, name: str, size: int) -> Tensor:
         """The scale of a zero-centred norm."""
@@ -158,6 +173,7 @@ def load_target(checkpoint: Checkpoint) -> TargetWeights:
         layers=[_layer(checkpoint, f"{prefix}.layers.{n}", c.is_full_attention(n)) for n in range(c.num_hidden_layers)],
         norm=checkpoint.norm(f"{prefix}.norm.weight", c.hidden_size),
         head=checkpoint.matrix(head),
+        fp4=_is_fp4(checkpoint, f"{prefix}.layers.0.mlp.experts"),
     )
 
 
@@ -186,19 +202,28 @@ def _layer(ck: Checkpoint, prefix: str, full_attention: bool) -> LayerWeights:
 def _attention(ck: Checkpoint, prefix: str) -> AttentionWeights:
     c = ck.config
     heads, kv_heads, dim, hidden = c.num_attention_heads, c.num_key_value_heads, c.head_dim, c.hidden_size
+    pairs = rotary_pairs(c)
     query = ck.get(f"{prefix}.q_proj.weight", 2 * heads * dim, hidden).view(heads, 2, dim, hidden)
-    key = ck.get(f"{prefix}.k_proj.weight", kv_heads * dim, hidden)
+    key = ck.get(f"{prefix}.k_proj.weight", kv_heads * dim, hidden).view(kv_heads, dim, hidden)[:, pairs]
     value = ck.get(f"{prefix}.v_proj.weight", kv_heads * dim, hidden)
     flat = (heads * dim, hidden)
     norms = (
-        ck.norm(f"{prefix}.q_norm.weight", dim).expand(heads, dim) / math.sqrt(dim),
-        ck.norm(f"{prefix}.k_norm.weight", dim).expand(kv_heads, dim),
+        ck.norm(f"{prefix}.q_norm.weight", dim)[pairs].expand(heads, dim) / math.sqrt(dim),
+        ck.norm(f"{prefix}.k_norm.weight", dim)[pairs].expand(kv_heads, dim),
     )
     return AttentionWeights(
-        qkvg=ck.matrix(query[:, 0].reshape(flat), key, value, query[:, 1].reshape(flat)),
+        qkvg=ck.matrix(query[:, 0, pairs].reshape(flat), key.flatten(0, 1), value, query[:, 1].reshape(flat)),
         qk_norm=torch.cat(norms),
         out=ck.matrix(ck.get(f"{prefix}.o_proj.weight", hidden, heads * dim)),
     )
+
+
+def rotary_pairs(config: TextConfig) -> Tensor:
+    """[head_dim] an order in which values that rotate together are neighbours. Scores do not depend on the order, as
+    long as queries and keys have the same."""
+    half = config.rotary_dim // 2
+    turning = torch.arange(config.rotary_dim).view(2, half).t().flatten()
+    return torch.cat([turning, torch.arange(config.rotary_dim, config.head_dim)])
 
 
 def _delta_net(ck: Checkpoint, prefix: str) -> DeltaNetWeights:
@@ -222,30 +247,39 @@ def _delta_net(ck: Checkpoint, prefix: str) -> DeltaNetWeights:
 
 def _moe(ck: Checkpoint, prefix: str) -> MoeWeights:
     c = ck.config
-    experts, inner, shared, hidden = (
-        c.num_experts,
-        c.moe_intermediate_size,
-        c.shared_expert_intermediate_size,
-        c.hidden_size,
-    )
-    gate_up = ck.get(f"{prefix}.experts.gate_up_proj", experts, 2 * inner, hidden)
-    down = ck.get(f"{prefix}.experts.down_proj", experts, hidden, inner)
-    shared_name = f"{prefix}.shared_expert"
-    padding = -shared % inner
-    shared_gate, shared_up = (
-        F.pad(ck.get(f"{shared_name}.{half}_proj.weight", shared, hidden), (0, 0, 0, padding)).view(-1, inner, hidden)
-        for half in ("gate", "up")
-    )
-    shared_down = F.pad(ck.get(f"{shared_name}.down_proj.weight", hidden, shared), (0, padding)).view(hidden, -1, inner)
-    halves = torch.stack([torch.cat([gate_up[:, :inner], shared_gate]), torch.cat([gate_up[:, inner:], shared_up])], 1)
+    hidden, shared = c.hidden_size, c.shared_expert_intermediate_size
+    name = f"{prefix}.shared_expert"
     return MoeWeights(
-        router=ck.matrix(
-            ck.get(f"{prefix}.gate.weight", experts, hidden),
+        entry=ck.matrix(
+            ck.get(f"{prefix}.gate.weight", c.num_experts, hidden),
             ck.get(f"{prefix}.shared_expert_gate.weight", 1, hidden),
-        ).float(),
-        up=ck.matrix(halves.view(-1, hidden)).view(hidden, -1, 2, inner),
-        down=torch.cat([down, shared_down.transpose(0, 1)]).transpose(1, 2).to(ck.dtype).contiguous(),
+            ck.get(f"{name}.gate_proj.weight", shared, hidden),
+            ck.get(f"{name}.up_proj.weight", shared, hidden),
+        ),
+        shared_down=ck.matrix(ck.get(f"{name}.down_proj.weight", hidden, shared)),
+        experts=_experts(ck, f"{prefix}.experts"),
     )
+
+
+def _experts(ck: Checkpoint, prefix: str) -> Experts:
+    c = ck.config
+    count, inner, hidden = c.num_experts, c.moe_intermediate_size, c.hidden_size
+    if _is_fp4(ck, prefix):
+        shapes = {"gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner)}
+        gate, up, down = (
+            [ck.stored(f"{prefix}.{n}.{name}", *shape) for n in range(count)] for name, shape in shapes.items()
+        )
+        packed = pack(list(zip(gate, up, down, strict=True)))
+        return packed if ck.fp4_at_use else expand(packed, ck.dtype)
+    gate_up = ck.get(f"{prefix}.gate_up_proj", count, 2 * inner, hidden)
+    return DenseExperts(
+        up=gate_up.transpose(1, 2).to(ck.dtype).contiguous(),
+        down=ck.get(f"{prefix}.down_proj", count, hidden, inner).transpose(1, 2).to(ck.dtype).contiguous(),
+    )
+
+
+def _is_fp4(ck: Checkpoint, prefix: str) -> bool:
+    return f"{prefix}.0.gate_proj.weight_scale" in ck
 
 
 def tensors(weights: object) -> Iterator[Tensor]:

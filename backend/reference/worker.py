@@ -20,7 +20,8 @@ from backend.reference.weights import Checkpoint, MtpWeights, TargetWeights, loa
 
 def load_weights(config: TextConfig, args: ServerArgs) -> TargetWeights:
     """The main model's weights. Raises InputError when the checkpoint does not fit."""
-    with Checkpoint(Path(args.model_path), config, TORCH_DTYPES[args.dtype]) as checkpoint:
+    at_use = args.fp4_gemm_backend != "dequant_at_load"
+    with Checkpoint(Path(args.model_path), config, TORCH_DTYPES[args.dtype], at_use) as checkpoint:
         return load_target(checkpoint)
 
 

@@ -113,7 +113,7 @@ def test_both_moe_runners_give_the_same_sum(directory, count):
     target, _ = engine(directory)
     x = torch.randn(count, target.config.hidden_size, generator=torch.Generator().manual_seed(count))
     layer = target.weights.layers[0].moe
-    assert torch.allclose(loop(target.config, layer, x), grouped(target.config, layer, x), atol=1e-5)
+    assert torch.allclose(loop(target.config, layer, x, x), grouped(target.config, layer, x, x), atol=1e-5)
 
 
 @torch.inference_mode()

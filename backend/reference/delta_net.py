@@ -45,36 +45,30 @@ def project(
     them and the new ones behind them.
     """
     c = config
-    batch = before.shape[0]
+    batch, heads = before.shape[0], c.linear_num_value_heads
     tokens = x.shape[0] // batch
-    taps = c.linear_conv_kernel_dim
-    p = linear(x, weights.in_proj).view(batch, tokens, -1)
-    torch.cat([before, p[..., : c.conv_dim]], 1, out=window)
-    step = window.stride(1)
-    shifted = window.as_strided(
-        (batch, tokens, taps, c.conv_dim), (window.stride(0), step, step, 1), window.storage_offset()
-    )
+    mixed, z, rates = linear(x, weights.in_proj).split_with_sizes([c.conv_dim, c.value_dim, 2 * heads], 1)
+    torch.cat([before, mixed.view(batch, tokens, c.conv_dim)], 1, out=window)
+    strides = (window.stride(0), c.conv_dim, c.conv_dim, 1)
+    shifted = window.as_strided((batch, tokens, c.linear_conv_kernel_dim, c.conv_dim), strides, window.storage_offset())
     mixed = F.silu((shifted * weights.conv).sum(2))
-    qk = mixed[..., : 2 * c.key_dim].view(batch, tokens, 2, c.linear_num_key_heads, c.linear_key_head_dim)
+    qk, v = mixed.split_with_sizes([2 * c.key_dim, c.value_dim], 2)
+    qk = qk.view(batch, tokens, 2, c.linear_num_key_heads, c.linear_key_head_dim)
     qk = (qk / norm_with_floor(qk, _NORM_EPS)).permute(0, 3, 2, 1, 4)
-    repeat = c.linear_num_value_heads // c.linear_num_key_heads
-    qk = qk[:, :, None].expand(-1, -1, repeat, -1, -1, -1)  # each key head serves `repeat` value heads
-    heads = batch * c.linear_num_value_heads
-    a, b = p[..., c.conv_dim + c.value_dim :].chunk(2, -1)
+    if heads != c.linear_num_key_heads:  # each key head serves several value heads
+        qk = qk.unsqueeze(2).expand(-1, -1, heads // c.linear_num_key_heads, -1, -1, -1)
+    decay, beta = (rates + weights.bias).split_with_sizes([heads, heads], 1)
+    decay, beta = F.softplus(decay) * weights.rate, torch.sigmoid(beta)
+    if tokens > 1:
+        v = v.view(batch, tokens, heads, -1).transpose(1, 2)
+        decay, beta = (part.view(batch, tokens, heads).transpose(1, 2) for part in (decay, beta))
     inputs = Projected(
-        qk=qk.reshape(heads, 2, tokens, c.linear_key_head_dim),
-        v=_by_head(mixed[..., 2 * c.key_dim :], c.linear_num_value_heads),
-        decay=(weights.rate * F.softplus(a + weights.dt_bias)).transpose(1, 2).reshape(heads, tokens),
-        beta=torch.sigmoid(b).transpose(1, 2).reshape(heads, tokens, 1),
+        qk=qk.reshape(batch * heads, 2, tokens, c.linear_key_head_dim),
+        v=v.reshape(batch * heads, tokens, -1),
+        decay=decay.reshape(batch * heads, tokens),
+        beta=beta.reshape(batch * heads, tokens, 1),
     )
-    z = p[..., c.conv_dim : c.conv_dim + c.value_dim].reshape(-1, c.linear_num_value_heads, c.linear_value_head_dim)
-    return inputs, z
-
-
-def _by_head(x: Tensor, heads: int) -> Tensor:
-    """[B, T, heads*d] to [B*heads, T, d]."""
-    batch, tokens, _ = x.shape
-    return x.reshape(batch, tokens, heads, -1).transpose(1, 2).reshape(batch * heads, tokens, -1)
+    return inputs, z.view(-1, heads, c.linear_value_head_dim)
 
 
 def step(inputs: Projected, state: Tensor) -> Tensor:

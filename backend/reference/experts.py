@@ -45,6 +45,24 @@ class DenseExperts:
         return self.up, self.down
 
 
+class Scratch:
+    """Room for the unpacked matrices of one expert, used again and again so that it stays in the processor's cache."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        split, size = hidden * 2 * inner, hidden * 3 * inner
+        self.index = torch.empty(size // 2, dtype=torch.int32)
+        self.pairs = torch.empty(size // 2, dtype=torch.float64)
+        values = self.pairs.view(torch.float32)
+        self.up_blocks = values[:split].view(-1, BLOCK, 2 * inner)
+        self.down_blocks = values[split:].view(-1, BLOCK, hidden)
+        self.up, self.down = values[:split].view(hidden, 2 * inner), values[split:].view(inner, hidden)
+
+
+@cache
+def _scratch(hidden: int, inner: int) -> Scratch:
+    return Scratch(hidden, inner)
+
+
 @dataclass(frozen=True)
 class PackedExperts:
     """`packed` uint8 [E, bytes of up and then of down], `scale` float32 [E, one per BLOCK weights, in that order].
@@ -64,14 +82,22 @@ class PackedExperts:
         return self.packed.shape[0]
 
     @cached_property
-    def _views(self) -> list[tuple[Tensor, Tensor]]:
-        rows = range(self.count)
-        return [(self.packed[n : n + 1], self.scale[n : n + 1]) for n in rows]
+    def _views(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        up, down = self.scale.split_with_sizes(
+            [self.hidden // BLOCK * 2 * self.inner, self.inner // BLOCK * self.hidden], 1
+        )
+        up, down = up.view(self.count, -1, 1, 2 * self.inner), down.view(self.count, -1, 1, self.hidden)
+        return list(zip(self.packed.unbind(), up.unbind(), down.unbind(), strict=True))
 
     def one(self, expert: int) -> tuple[Tensor, Tensor]:
-        """float32 matrices [H, 2*I] and [I, H] of one expert, unpacked now."""
-        up, down = self._unpack(*self._views[expert])
-        return up[0], down[0]
+        """float32 matrices [H, 2*I] and [I, H] of one expert, unpacked now and valid until the next call."""
+        packed, up_scale, down_scale = self._views[expert]
+        room = _scratch(self.hidden, self.inner)
+        room.index.copy_(packed)
+        torch.index_select(_table(), 0, room.index, out=room.pairs)
+        room.up_blocks.mul_(up_scale)
+        room.down_blocks.mul_(down_scale)
+        return room.up, room.down
 
     def all(self) -> tuple[Tensor, Tensor]:
         """float32 matrices of all experts, unpacked now."""

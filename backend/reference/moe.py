@@ -105,9 +105,10 @@ def _sorted(
 
 
 def automatic(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
-    """`loop` or `grouped`, by the number of tokens."""
-    runner = loop if x.shape[0] <= MOE_LOOP_LIMIT_TOKENS else grouped
-    return runner(config, weights, x, residual)
+    """`loop` for few tokens, else `grouped`. Packed experts are best unpacked one by one, within the cache."""
+    ready = isinstance(weights.experts, DenseExperts)
+    limit = MOE_LOOP_LIMIT_TOKENS if ready else MOE_DENSE_LIMIT_TOKENS
+    return (loop if x.shape[0] <= limit else grouped)(config, weights, x, residual)
 
 
 RUNNERS: dict[str, Runner] = {"auto": automatic, "loop": loop, "grouped": grouped}

@@ -36,13 +36,13 @@ class AttentionWeights:
 
 @dataclass(frozen=True)
 class DeltaNetWeights:
-    """`in_proj` [H, queries|keys|values|z|a|b], `conv` [taps, channels], `rate` = -exp(A_log) and `dt_bias` [heads],
-    `norm` [value head dim], `out` [value_dim, H]."""
+    """`in_proj` [H, queries|keys|values|z|a|b], `conv` [taps, channels], `rate` = -exp(A_log) [heads], `bias` of a and
+    b [2 * heads] (dt_bias, then zeros), `norm` [value head dim], `out` [value_dim, H]."""
 
     in_proj: Tensor
     conv: Tensor
     rate: Tensor
-    dt_bias: Tensor
+    bias: Tensor
     norm: Tensor
     out: Tensor
 
@@ -239,7 +239,7 @@ def _delta_net(ck: Checkpoint, prefix: str) -> DeltaNetWeights:
         ),
         conv=taps[:, 0].t().contiguous(),
         rate=-ck.get(f"{prefix}.A_log", heads).exp(),
-        dt_bias=ck.get(f"{prefix}.dt_bias", heads),
+        bias=torch.cat([ck.get(f"{prefix}.dt_bias", heads), torch.zeros(heads)]),
         norm=ck.get(f"{prefix}.norm.weight", c.linear_value_head_dim) * math.sqrt(c.linear_value_head_dim),
         out=ck.matrix(ck.get(f"{prefix}.out_proj.weight", hidden, c.value_dim)),
     )

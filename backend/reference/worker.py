@@ -128,20 +128,21 @@ class Worker:
     def _verify(self, mtp: MtpModel, requests: Sequence[Request]) -> list[list[int]]:
         size = self.drafted
         block = [token for request in requests for token in (request.output[-1], *request.drafts)]
-        hidden = self.target.verify(torch.tensor(block), [_span(request, size) for request in requests])
+        spans = [_span(request, size) for request in requests]
+        hidden = self.target.verify(torch.tensor(block), spans)
         results = self._choose(self.target.logits(hidden), requests)
         kept = [max(1, len(tokens)) for tokens in results]
         self.target.accept(kept)
-        rows = [n * size + place for n, count in enumerate(kept) for place in range(count)]
-        following = [token for tokens in results for token in (tokens or [0])]
-        spans = [_span(request, count) for request, count in zip(requests, kept, strict=True)]
-        out = mtp.extend(hidden[rows], torch.tensor(following), spans)
-        ends = torch.tensor(kept).cumsum(0) - 1
+        # Entries behind the tokens that stand are computed too, so that all sequences have the same number; the next
+        # drafts and entries overwrite them before anything reads them.
+        following = [token for tokens in results for token in (*tokens, *[0] * (size - len(tokens)))]
+        out = mtp.extend(hidden, torch.tensor(following), spans)
+        ends = torch.tensor([n * size + count - 1 for n, count in enumerate(kept)])
         for request, tokens, count in zip(requests, results, kept, strict=True):
             request.past += count
             if tokens:
                 request.count_verification(count - 1)
-        self._draft(requests, out[ends])
+        self._draft(requests, out.index_select(0, ends))
         return results
 
     def _draft(self, requests: Sequence[Request], last: Tensor) -> None:

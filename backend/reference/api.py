@@ -37,6 +37,8 @@ class SamplingBody(BaseModel):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
+    n: int = Field(1, ge=1, le=1)
+    sampling_seed: int | None = Field(None, ge=0, lt=1 << 63)
 
     def params(self) -> SamplingParams:
         """As the scheduler takes them."""
@@ -50,6 +52,7 @@ class SamplingBody(BaseModel):
             stop=tuple(stop for stop in stops if stop),
             stop_token_ids=frozenset(self.stop_token_ids or ()),
             ignore_eos=self.ignore_eos,
+            seed=self.sampling_seed,
         )
 
 
@@ -119,7 +122,7 @@ def chunk(
         "weight_version": "default",
         "queue_time": (request.started_s or monotonic_s()) - request.received_s,
         "completion_tokens": completion_tokens,
-        "cached_tokens": 0,
+        "cached_tokens": request.cached,
         "cached_tokens_details": None,
         "dp_rank": None,
     }

@@ -111,6 +111,12 @@ class StatePool:
         self.ssm[:, target] = self.ssm[:, source]
         self.conv[:, target] = self.conv[:, source]
 
+    def swap(self, one: int, other: int) -> None:
+        """Exchange two slots. Nothing may be pending for either."""
+        pair, turned = [one, other], [other, one]
+        self.ssm[:, pair] = self.ssm[:, turned]
+        self.conv[:, pair] = self.conv[:, turned]
+
     @property
     def state_nbytes(self) -> int:
         """Bytes of the states themselves."""

@@ -9,6 +9,7 @@ its tokens afterwards: the rollback of speculative decoding is exact and needs n
 Exponents are always differences G_i - G_j <= 0, masked before exp, so nothing overflows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -118,8 +119,9 @@ def advance(state: Tensor, decayed: Tensor, key: Tensor, written: Tensor) -> Non
     state.baddbmm_(key.transpose(1, 2), written)
 
 
-def prefill(inputs: Projected, state: Tensor) -> Tensor:
-    """A whole prompt chunk: advances `state` in place and returns o [BH, T, dv]."""
+def prefill(inputs: Projected, state: Tensor, passed: Callable[[int], None] | None = None) -> Tensor:
+    """A whole prompt chunk: advances `state` in place and returns o [BH, T, dv]. Calls `passed` with the number of
+    tokens that the state has seen each time it has seen more."""
     results = []
     for first in range(0, inputs.v.shape[1], DELTA_NET_CHUNK_TOKENS):
         part = slice(first, first + DELTA_NET_CHUNK_TOKENS)
@@ -128,6 +130,8 @@ def prefill(inputs: Projected, state: Tensor) -> Tensor:
         decayed, left = remaining(summed)
         advance(state, decayed, chunk.qk[:, 1] * left[..., None], written)
         results.append(result)
+        if passed is not None:
+            passed(min(part.stop, inputs.v.shape[1]))
     return torch.cat(results, 1)
 
 

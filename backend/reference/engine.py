@@ -112,7 +112,7 @@ class Engine:
                 self.scheduler.abort(request.id)
 
     async def flush(self) -> bool:
-        """Reset the acceptance totals; False while requests run or wait."""
+        """Empty the prefix cache and reset the acceptance totals; False while requests run or wait."""
         return await asyncio.wrap_future(self.scheduler.flush())
 
     def server_info(self) -> dict[str, object]:

@@ -77,12 +77,13 @@ def load_end(seconds: float, architecture: str, dtype: str, size: int) -> None:
     )
 
 
-def prefill(stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, seconds: float) -> None:
-    """After one prompt chunk."""
+def prefill(stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, cached: int, seconds: float) -> None:
+    """After one prompt chunk of `tokens`; `cached` more before it came from the prefix cache."""
     logger.info(
-        "Prefill batch, #new-seq: 1, #new-token: %d, #cached-token: 0, full token usage: %.2f, mamba usage: %.2f, "
+        "Prefill batch, #new-seq: 1, #new-token: %d, #cached-token: %d, full token usage: %.2f, mamba usage: %.2f, "
         "#running-req: %d, #queue-req: %d, #pending-token: 0, cpu graph: False, input throughput (token/s): %.2f",
         tokens,
+        cached,
         stats.used_tokens / kv_tokens,
         stats.running / args.max_running_requests,
         stats.running,

@@ -22,6 +22,7 @@ def render(stats: Stats, args: ServerArgs, kv_tokens: int) -> str:
     }
     counters = {
         "prompt_tokens_total": stats.prompt_tokens,
+        "cached_tokens_total": stats.prefill_cached,
         "generation_tokens_total": stats.generation_tokens,
         "num_requests_total": stats.requests,
         "num_aborted_requests_total": stats.aborted,
@@ -38,7 +39,11 @@ def render(stats: Stats, args: ServerArgs, kv_tokens: int) -> str:
     for name, value in counters.items():
         lines += [f"# TYPE sglang:{name} counter", f"sglang:{name}{{{tokenizer}}} {float(value)}"]
     lines.append("# TYPE sglang:realtime_tokens_total counter")
-    for mode, value in (("prefill_compute", stats.prefill_computed), ("decode", stats.decoded)):
+    for mode, value in (
+        ("prefill_compute", stats.prefill_computed),
+        ("prefill_cache", stats.prefill_cached),
+        ("decode", stats.decoded),
+    ):
         lines.append(f'sglang:realtime_tokens_total{{{scheduler},mode="{mode}"}} {float(value)}')
     for name, histogram in (
         ("time_to_first_token_seconds", stats.first_token),

@@ -3,7 +3,8 @@
 Sequences that run together sit in slots 0 … B-1 of the state pool. KV ranges may lie anywhere in the pool.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own habit
@@ -16,6 +17,9 @@ from backend.reference.config import TextConfig
 from backend.reference.moe import RUNNERS, Runner
 from backend.reference.ops import linear, rms_norm
 from backend.reference.weights import AttentionWeights, DeltaNetWeights, MtpWeights, TargetWeights
+
+Record = Callable[[int, int, Tensor, Tensor], None]
+"""(delta-net layer, tokens done, state [heads, dk, dv], convolution inputs [K-1 + T, conv_dim]) during a prefill."""
 
 
 class TargetModel:
@@ -39,9 +43,10 @@ class TargetModel:
         """[N, H] final hidden states to [N, V]."""
         return linear(hidden, self.weights.head)
 
-    def prefill(self, tokens: Tensor, span: Span, slot: int) -> Tensor:
-        """A chunk of one prompt, [T], into `slot`; its states advance. Returns final hidden states [T, H]."""
-        return self._forward(tokens, [span], slot, commit=True)
+    def prefill(self, tokens: Tensor, span: Span, slot: int, record: Record | None = None) -> Tensor:
+        """A chunk of one prompt, [T], into `slot`; its states advance, and `record` is told on the way. Returns final
+        hidden states [T, H]."""
+        return self._forward(tokens, [span], slot, commit=True, record=record)
 
     def decode(self, tokens: Tensor, spans: Sequence[Span]) -> Tensor:
         """One token for each of the slots 0 … B-1, [B]; states advance. Returns [B, H]."""
@@ -67,23 +72,34 @@ class TargetModel:
         rows = count[:, None] + torch.arange(s.conv.shape[2])
         s.conv[:, :batch] = s.window[:, torch.arange(batch)[:, None], rows]
 
-    def _forward(self, tokens: Tensor, spans: Sequence[Span], slot: int, commit: bool) -> Tensor:
+    def _forward(
+        self, tokens: Tensor, spans: Sequence[Span], slot: int, commit: bool, record: Record | None = None
+    ) -> Tensor:
         eps = self.config.rms_norm_eps
         positions = self.rotary.at(spans)
         x = self.embed(tokens)
         keys_values = iter(self.kv.layers)
-        states = iter(self.states.layers(slot, len(spans)))
+        states = iter(enumerate(self.states.layers(slot, len(spans))))
         for layer in self.weights.layers:
             normed = rms_norm(x, layer.input_norm, eps)
             if isinstance(layer.mixer, AttentionWeights):
                 x = attention(self.config, layer.mixer, normed, x, positions, *next(keys_values))
             else:
-                x = self._delta_net(layer.mixer, next(states), normed, x, len(spans), commit)
+                number, state = next(states)
+                told = partial(record, number) if record is not None else None
+                x = self._delta_net(layer.mixer, state, normed, x, len(spans), commit, told)
             x = self.moe(self.config, layer.moe, rms_norm(x, layer.post_norm, eps), x)
         return rms_norm(x, self.weights.norm, eps)
 
     def _delta_net(
-        self, weights: DeltaNetWeights, layer: LayerState, x: Tensor, residual: Tensor, batch: int, commit: bool
+        self,
+        weights: DeltaNetWeights,
+        layer: LayerState,
+        x: Tensor,
+        residual: Tensor,
+        batch: int,
+        commit: bool,
+        record: Callable[[int, Tensor, Tensor], None] | None,
     ) -> Tensor:
         tokens = x.shape[0] // batch
         taps = layer.conv.shape[1]
@@ -91,7 +107,10 @@ class TargetModel:
         inputs, z = delta_net.project(self.config, weights, x, layer.conv, window)
         working = layer.ssm.float()  # the state itself when it is float32
         if commit:
-            o = delta_net.step(inputs, working) if tokens == 1 else delta_net.prefill(inputs, working)
+            if record is not None:
+                o = delta_net.prefill(inputs, working, lambda done: record(done, working, window[0]))
+            else:
+                o = delta_net.step(inputs, working) if tokens == 1 else delta_net.prefill(inputs, working)
             layer.conv.copy_(window[:, -taps:])
             if working is not layer.ssm:
                 layer.ssm.copy_(working)

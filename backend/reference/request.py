@@ -20,6 +20,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    seed: int | None = None  # random numbers of its own, so that its output does not depend on other requests
 
     @property
     def greedy(self) -> bool:
@@ -44,6 +45,8 @@ class Request:
     finish_reason: dict[str, Any] | None = None
     kv_start: int | None = None
     past: int = 0
+    slot: int = 0  # its place in the state pool
+    cached: int = 0  # prompt tokens that the prefix cache had
     drafts: list[int] = field(default_factory=list)
     verifications: int = 0
     correct: int = 0

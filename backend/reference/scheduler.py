@@ -1,4 +1,8 @@
-"""Continuous batching: first come, first served; prompts before decoding; one thread that owns every request."""
+"""Continuous batching: first come, first served; one thread that owns every request.
+
+While requests decode, prompts get at most one chunk's worth of tokens between two decode steps, in turn: a long prompt
+holds up neither the decoding requests by more than that, nor the short prompts behind it.
+"""
 
 import logging
 from collections import deque
@@ -34,7 +38,8 @@ class Scheduler:
         self._deliver = deliver
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._waiting: deque[Request] = deque()
-        self._prefilling: Request | None = None
+        self._prefilling: deque[Request] = deque()  # the next to get a chunk is first; slots from the top down
+        self._prefilled_last = False
         self._running: list[Request] = []  # place = slot
         self._outputs: list[tuple[Request, Output]] = []
         self._steps = 0
@@ -52,7 +57,7 @@ class Scheduler:
         self._inbox.put(lambda: self._abort(prefix))
 
     def flush(self) -> "Future[bool]":
-        """Reset the acceptance totals; False when requests are running or waiting."""
+        """Empty the prefix cache and reset the acceptance totals; False when requests are running or waiting."""
         result: Future[bool] = Future()
         self._inbox.put(lambda: result.set_result(self._flush()))
         return result
@@ -71,10 +76,13 @@ class Scheduler:
             self._publish()
             return
         self.stats.step_began_s = monotonic_s()
-        if self._prefilling is not None or self._admit():
-            self._prefill()
+        self._admit()
+        if self._prefilling and not (self._running and self._prefilled_last):
+            self._prefill_turn()
+            self._prefilled_last = True
         elif self._running:
             self._decode()
+            self._prefilled_last = False
         self._publish()
         self.stats.step_began_s = None
 
@@ -93,30 +101,56 @@ class Scheduler:
                 return
             command()
 
-    def _admit(self) -> bool:
-        """Let the next waiting request in, if there is a slot and KV memory for it."""
-        if not self._waiting or len(self._running) >= self._args.max_running_requests:
-            return False
-        if not self._worker.reserve(self._waiting[0]):
-            return False
-        self._prefilling = self._waiting.popleft()
-        self._prefilling.started_s = monotonic_s()
-        return True
+    def _admit(self) -> None:
+        """Let waiting requests in while there are slots and KV memory for them."""
+        while self._waiting and len(self._running) + len(self._prefilling) < self._args.max_running_requests:
+            request = self._waiting[0]
+            if not self._worker.reserve(request):
+                return
+            self._waiting.popleft()
+            taken = {other.slot for other in (*self._running, *self._prefilling)}
+            request.slot = next(n for n in range(self._args.max_running_requests - 1, -1, -1) if n not in taken)
+            request.started_s = monotonic_s()
+            self._worker.begin(request)
+            self._prefilling.append(request)
 
-    def _prefill(self) -> None:
-        request = self._prefilling
-        if request is None:
+    def _prefill_turn(self) -> None:
+        """Prompts in turn, together at most one chunk of tokens."""
+        left = self._args.chunked_prefill_size
+        if left < 0:
+            self._prefill(self._prefilling[0], len(self._prefilling[0].prompt))
             return
+        for _ in range(len(self._prefilling)):
+            if left <= 0:
+                return
+            left -= self._prefill(self._prefilling[0], left)
+
+    def _prefill(self, request: Request, limit: int) -> int:
+        """One chunk of the prompt whose turn it is; returns its tokens."""
         began, before = monotonic_s(), request.past
-        limit = self._args.chunked_prefill_size
-        tokens = self._worker.prefill(request, len(self._running), limit if limit > 0 else len(request.prompt))
+        tokens = self._worker.prefill(request, limit)
         count = request.past - before
+        cached = request.cached if before == request.cached else 0
         self.stats.prefill_computed += count
-        loglines.prefill(self.stats, self._args, self._kv_tokens, count, monotonic_s() - began)
-        if tokens is None:
-            return
-        self._prefilling = None
+        self.stats.prefill_cached += cached
+        loglines.prefill(self.stats, self._args, self._kv_tokens, count, cached, monotonic_s() - began)
+        self._prefilling.rotate(-1)
+        if tokens is not None:
+            self._prefilling.remove(request)
+            self._start_decoding(request, tokens)
+        return count
+
+    def _start_decoding(self, request: Request, tokens: list[int]) -> None:
         request.first_token_s = monotonic_s()
+        place = len(self._running)
+        if request.slot != place:
+            sitting = next((other for other in self._prefilling if other.slot == place), None)
+            if sitting is None:
+                self._worker.move(request.slot, place)
+            else:
+                self._worker.swap(request.slot, place)
+                sitting.slot = request.slot
+            request.slot = place
         self._running.append(request)
         self._take(request, tokens)
         self._remove_finished()
@@ -201,6 +235,7 @@ class Scheduler:
             if last is not request:
                 self._worker.move(len(self._running), slot)
                 self._running[slot] = last
+                last.slot = slot
             self._end(request)
 
     def _end(self, request: Request) -> None:
@@ -212,9 +247,9 @@ class Scheduler:
         waiting = [request for request in self._waiting if request.id.startswith(prefix)]
         for request in waiting:
             self._waiting.remove(request)
-        if self._prefilling is not None and self._prefilling.id.startswith(prefix):
-            waiting.append(self._prefilling)
-            self._prefilling = None
+        for request in [request for request in self._prefilling if request.id.startswith(prefix)]:
+            self._prefilling.remove(request)
+            waiting.append(request)
         for request in waiting:
             request.finish(reason)
             self._announce(request)
@@ -229,6 +264,7 @@ class Scheduler:
         if self._busy:
             return False
         self.stats.since_flush = Acceptance()
+        self._worker.forget_prefixes()
         return True
 
     def _publish(self) -> None:
@@ -238,7 +274,7 @@ class Scheduler:
             self._deliver(outputs)
 
     def _publish_gauges(self) -> None:
-        active = [*self._running, *([self._prefilling] if self._prefilling else [])]
+        active = [*self._running, *self._prefilling]
         self.stats.running = len(active)
         self.stats.queued = len(self._waiting)
         self.stats.used_tokens = sum(request.past for request in active)

@@ -139,7 +139,7 @@ class Routes:
             gone.cancel()
 
     async def flush_cache(self, _: HttpRequest) -> Response:
-        """Reset the acceptance totals; refused while requests run."""
+        """Empty the prefix cache and reset the acceptance totals; refused while requests run."""
         done = await self._engine.flush()
         return PlainTextResponse(_FLUSHED, status_code=200 if done else 400)
 

@@ -27,6 +27,7 @@ class ServerArgs:
     max_running_requests: int
     max_total_tokens: int | None
     chunked_prefill_size: int
+    disable_radix_cache: bool
     stream_interval: int
     incremental_streaming_output: bool
     enable_metrics: bool

@@ -67,6 +67,7 @@ class Stats:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     prefill_computed: int = 0
+    prefill_cached: int = 0  # prompt tokens that the prefix cache had
     decoded: int = 0
     requests: int = 0
     aborted: int = 0

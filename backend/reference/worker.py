@@ -1,6 +1,8 @@
 """Runs the model for requests: prompts in, tokens out. It knows caches and sampling, but nothing of queues or HTTP."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,12 +12,14 @@ from backend.reference.attention import Rotary, Span
 from backend.reference.cache import Extents, KvPool, StatePool
 from backend.reference.config import TextConfig
 from backend.reference.memory import TORCH_DTYPES, PoolPlan, drafted_tokens, full_attention_layers
-from backend.reference.model import MtpModel, TargetModel
+from backend.reference.model import MtpModel, Record, TargetModel
+from backend.reference.prefix_cache import Node, PrefixCache
 from backend.reference.request import Request
 from backend.reference.sampling import forbid_early_end, probabilities
 from backend.reference.server_args import ServerArgs
 from backend.reference.verify import verify_greedy, verify_sampled
 from backend.reference.weights import Checkpoint, MtpWeights, TargetWeights, load_mtp, load_target, nbytes
+from backend.thresholds import PREFIX_PAGE_TOKENS
 
 
 def load_weights(config: TextConfig, args: ServerArgs) -> TargetWeights:
@@ -30,6 +34,15 @@ def load_mtp_weights(config: TextConfig, args: ServerArgs) -> MtpWeights:
     directory = Path(args.speculative_draft_model_path or args.model_path)
     with Checkpoint(directory, config, TORCH_DTYPES[args.dtype]) as checkpoint:
         return load_mtp(checkpoint)
+
+
+@dataclass
+class _Prompt:
+    """What a prompt's next chunk needs of the prefix cache: its pages so far, and after a resumption the final hidden
+    state [1, H] of the last token that was not computed."""
+
+    nodes: list[Node]
+    boundary: Tensor | None = None
 
 
 class Worker:
@@ -53,6 +66,12 @@ class Worker:
         if mtp is not None and args.speculative_moe_runner_backend is not None:
             draft_kv = KvPool.allocate(config, 1, physical)
             self.mtp = MtpModel(self.target, mtp, draft_kv, args.speculative_moe_runner_backend)
+        self.prefixes: PrefixCache | None = None
+        if plan.prefix_pages:
+            pools = [kv, *([self.mtp.kv] if self.mtp is not None else [])]
+            self.prefixes = PrefixCache(plan.prefix_pages, pools, self.states, config.hidden_size)
+        self._prompts: dict[str, _Prompt] = {}
+        self._seeded: dict[str, torch.Generator] = {}
         self._random = torch.Generator().manual_seed(args.random_seed)
 
     @property
@@ -70,6 +89,8 @@ class Worker:
                 "intermediate_ssm": self.states.intermediate_ssm_nbytes,
                 "intermediate_conv": self.states.intermediate_conv_nbytes,
             }
+        if self.prefixes is not None:
+            items["prefix_cache"] = self.prefixes.store.nbytes
         return items
 
     def reserve(self, request: Request) -> bool:
@@ -79,6 +100,8 @@ class Worker:
 
     def release(self, request: Request) -> None:
         """Take the KV range back."""
+        self._prompts.pop(request.id, None)
+        self._seeded.pop(request.id, None)
         if request.kv_start is not None:
             self.extents.give_back(request.kv_start)
             request.kv_start = None
@@ -87,17 +110,33 @@ class Worker:
         """A request changes from slot `source` to slot `target`."""
         self.states.move(source, target)
 
+    def swap(self, one: int, other: int) -> None:
+        """Two requests exchange their slots."""
+        self.states.swap(one, other)
+
     @torch.inference_mode()
-    def prefill(self, request: Request, slot: int, limit: int) -> list[int] | None:
-        """At most `limit` more prompt tokens of `request` into `slot`.
+    def begin(self, request: Request) -> None:
+        """Make `request.slot` ready for the first chunk of its prompt, with as much of it as the prefix cache has."""
+        self.states.clear(request.slot)
+        if self.prefixes is None or request.kv_start is None:
+            return
+        nodes = self.prefixes.tree.match(request.prompt[:-1])  # the last token's logits are needed
+        self._prompts[request.id] = prompt = _Prompt(nodes)
+        if nodes:
+            pages = [node.page for node in nodes]
+            prompt.boundary = self.prefixes.store.load(pages, request.kv_start, request.slot).clone()
+            request.past = request.cached = len(pages) * PREFIX_PAGE_TOKENS
+
+    @torch.inference_mode()
+    def prefill(self, request: Request, limit: int) -> list[int] | None:
+        """At most `limit` more prompt tokens of `request`.
 
         Returns None while the prompt is not done, then the first output token; an empty list means NaN.
         """
-        if request.past == 0:
-            self.states.clear(slot)
         chunk = request.prompt[request.past : request.past + limit]
         span = _span(request, len(chunk))
-        hidden = self.target.prefill(torch.tensor(chunk), span, slot)
+        nodes = self._new_pages(request, span)
+        hidden = self.target.prefill(torch.tensor(chunk), span, request.slot, self._record(nodes))
         request.past += len(chunk)
         done = request.past == len(request.prompt)
         following = request.prompt[span.past + 1 : request.past + 1]
@@ -108,10 +147,43 @@ class Worker:
                 return tokens
             following = [*following, tokens[0]]
         if self.mtp is not None:
-            out = self.mtp.extend(hidden, torch.tensor(following), [span])
+            out = self._extend_prompt(self.mtp, request, hidden, following, span)
             if done:
                 self._draft([request], out[-1:])
+        for count, node in nodes.items():
+            if self.prefixes is not None and node.page >= 0:
+                first = span.start + span.past + count - PREFIX_PAGE_TOKENS
+                self.prefixes.store.save(node.page, first, hidden[count - 1])
         return tokens
+
+    def _new_pages(self, request: Request, span: Span) -> "dict[int, Node]":
+        prompt = self._prompts.get(request.id)
+        if self.prefixes is None or prompt is None:
+            return {}
+        return self.prefixes.nodes_of(prompt.nodes, request.prompt, span.past, span.count)
+
+    def _record(self, nodes: "dict[int, Node]") -> Record | None:
+        if self.prefixes is None or not nodes:
+            return None
+        return partial(self.prefixes.store.record, {count: node.page for count, node in nodes.items()})
+
+    def _extend_prompt(
+        self, mtp: MtpModel, request: Request, hidden: Tensor, following: list[int], span: Span
+    ) -> Tensor:
+        """Draft entries of a prompt chunk. The entry before a resumed prefix's end depends on the token behind it, so
+        it is made anew from the hidden state that was kept."""
+        prompt = self._prompts.get(request.id)
+        if prompt is not None and prompt.boundary is not None:
+            hidden = torch.cat([prompt.boundary, hidden])
+            following = [request.prompt[span.past], *following]
+            span = Span(span.start, span.past - 1, span.count + 1)
+            prompt.boundary = None
+        return mtp.extend(hidden, torch.tensor(following), [span])
+
+    def forget_prefixes(self) -> None:
+        """Empty the prefix cache."""
+        if self.prefixes is not None:
+            self.prefixes.tree.clear()
 
     @torch.inference_mode()
     def step(self, requests: Sequence[Request]) -> list[list[int]]:
@@ -170,8 +242,17 @@ class Worker:
             elif request.params.greedy:
                 results.append(verify_greedy(choices[rows], drafts))
             else:
-                results.append(verify_sampled(probabilities(logits[rows], request.params), drafts, self._random))
+                results.append(
+                    verify_sampled(probabilities(logits[rows], request.params), drafts, self._random_of(request))
+                )
         return results
+
+    def _random_of(self, request: Request) -> torch.Generator:
+        if request.params.seed is None:
+            return self._random
+        if request.id not in self._seeded:
+            self._seeded[request.id] = torch.Generator().manual_seed(request.params.seed)
+        return self._seeded[request.id]
 
 
 def _span(request: Request, count: int) -> Span:

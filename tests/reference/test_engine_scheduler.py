@@ -230,3 +230,51 @@ def test_sampling_with_mtp_stays_possible_and_seeded(directory):
     ]
     assert runs[0] == runs[1]
     assert all(0 < len(output) <= 12 for output in runs[0])
+
+
+@pytest.mark.parametrize("flags", [(), MTP], ids=["off", "mtp"])
+def test_a_long_prompt_holds_up_decoding_by_one_chunk_at_most_and_short_prompts_overtake_it(directory, flags):
+    engine = scheduler(directory, *flags, "--chunked-prefill-size", "32")
+    params = SamplingParams(temperature=0, max_new_tokens=60, ignore_eos=True)
+    running, long, short = (
+        Request(name, prompt, params, False)
+        for name, prompt in (
+            ("running", [10, 11, 12]),
+            ("long", random_prompts(1, 1, 300, 301)[0]),
+            ("short", [20, 21]),
+        )
+    )
+    engine.submit(running)
+    while len(running.output) < 3:
+        engine.run_once()
+    engine.submit(long)
+    engine.submit(short)
+    computed, waited = engine.stats.prefill_computed, 0
+    while not long.output:
+        had, chunk = len(running.output), engine.stats.prefill_computed
+        engine.run_once()
+        assert engine.stats.prefill_computed - chunk <= 32
+        waited = waited + 1 if len(running.output) == had and not running.finished else 0
+        assert waited <= 1
+        assert short.output or engine.stats.prefill_computed - computed <= 32 + 2
+    assert short.output
+
+
+@pytest.mark.parametrize("flags", [(), MTP], ids=["off", "mtp"])
+def test_twenty_requests_run_together_and_say_what_each_says_alone(directory, flags):
+    prompts = random_prompts(20, seed=6)
+    plain = scheduler(directory)
+    alone = [run_all(plain, [prompt], max_new_tokens=8, ignore_eos=True)[0] for prompt in prompts]
+    engine = scheduler(directory, *flags, "--max-running-requests", "20")
+    together = run_all(engine, prompts, max_new_tokens=8, ignore_eos=True)
+    assert_same_outputs(alone, together, plain, prompts)
+
+
+def test_a_seed_gives_the_same_text_whatever_runs_beside_it(directory):
+    prompt, other = random_prompts(2, seed=9)
+    params = {"temperature": 1.0, "top_p": 0.9, "seed": 5, "max_new_tokens": 12, "ignore_eos": True}
+    alone = run_all(scheduler(directory, *MTP), [prompt], **params)[0].output
+    engine = scheduler(directory, *MTP)
+    run_all(engine, [other], temperature=1.0, max_new_tokens=5)
+    assert run_all(engine, [prompt, other, other], **params)[0].output == alone
+    assert run_all(engine, [prompt], **{**params, "seed": 6})[0].output != alone

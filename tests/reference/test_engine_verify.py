@@ -56,3 +56,21 @@ def test_temperature_top_k_and_top_p_shape_the_distribution():
     # 0.665 alone reaches 0.6; 0.7 needs the second as well.
     assert probabilities(logits, SamplingParams(temperature=2.0, top_p=0.6))[0].tolist() == [1.0, 0.0, 0.0]
     assert probabilities(logits, SamplingParams(temperature=2.0, top_p=0.7))[0].tolist() == pytest.approx(two, abs=1e-4)
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.8])
+def test_sampled_verification_keeps_the_distribution_that_top_p_leaves(top_p):
+    """Logits are those of 0.5, 0.2, 0.15, 0.1, 0.05: top-p 0.5 leaves the first alone, 0.8 the first three."""
+    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log().expand(3, 5)
+    p = probabilities(logits, SamplingParams(temperature=1.0, top_p=top_p))
+    left = {0.5: [1.0, 0, 0, 0, 0], 0.8: [0.5 / 0.85, 0.2 / 0.85, 0.15 / 0.85, 0, 0]}[top_p]
+    generator = torch.Generator().manual_seed(11)
+    rounds = 20_000
+    for drafts in ([1, 0], [4, 2]):  # the second begins with a token that top-p excludes
+        first = [0] * 5
+        for _ in range(rounds):
+            first[verify_sampled(p, drafts, generator)[0]] += 1
+        possible = [n for n, share in enumerate(left) if share]
+        assert sum(first[n] for n in possible) == rounds
+        # 13.82 is the 99.9 % point with 2 degrees of freedom.
+        assert chi_square([first[n] for n in possible], [rounds * left[n] for n in possible]) < 13.82

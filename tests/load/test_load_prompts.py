@@ -64,7 +64,9 @@ def test_every_accepted_shape_ends_in_a_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        (b'{"prompt": "x"', r"not JSON \(Expecting ',' delimiter at column 15\)"),
+        (b'{"prompt": "x"', r"not JSON \(unexpected end of data at column 15\)"),
+        (b'{"prompt": "\\ud800"}', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b'["x"]', "an array where an object is expected"),
         (b'"x"', "a str where an object is expected"),
         (b'{"question": "x"}', r"no `prompt`, `text`, `messages` or `conversations` \(keys: question\)"),

@@ -216,6 +216,20 @@ def test_bytes_that_are_no_http_are_a_protocol_error(run_worker) -> None:
     assert record.error_class == "protocol"
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"spec_verify_ct": 4, "spec_correct_drafts_histogram": [None, "x"]},
+        {"spec_verify_ct": 4, "spec_correct_drafts_histogram": ["1", {}]},
+    ],
+)
+def test_counters_that_are_no_numbers_fail_their_request_and_not_the_load_test(run_worker, spec) -> None:
+    with fake_server(tokens=3, spec=spec) as server:
+        done = run_worker(server.url, requests=2)
+    assert done.report.state == "finished"
+    assert [record.error_class for record in done.records] == ["protocol", "protocol"]
+
+
 def test_a_server_that_stays_out_of_reach_ends_the_test_as_failed(run_worker, free_port, monkeypatch) -> None:
     monkeypatch.setattr("backend.thresholds.LOAD_SERVER_GONE_S", 0.3)
     done = run_worker(f"http://127.0.0.1:{free_port()}", requests=1000)
@@ -245,7 +259,7 @@ def test_ticks_add_up_to_the_records(run_worker, monkeypatch) -> None:
 def test_pauses_after_failed_requests_are_not_held_against_the_client(run_worker) -> None:
     with fake_server(status=503) as server:
         achieved = run_worker(server.url, requests=12, concurrency=[3]).report.levels[0].in_flight_achieved
-    assert achieved is not None and achieved > 2.7
+    assert achieved is not None and 2.7 < achieved <= 3
 
 
 def test_the_client_measures_its_own_cpu_and_lag(run_worker) -> None:

@@ -19,7 +19,7 @@ from backend.load import LoadJob, LoadTarget
 from backend.paths import StatePaths
 from backend.schema.engine import EngineKind, EngineState, EngineStatus, LaunchRequest
 from backend.schema.host import AgentInfo, MemoryComponent, Status, TelemetryDelta, TelemetrySample
-from backend.schema.load import Bench, BenchEngine, BenchRequest, LiveDelta, LoadState, LoadStatus
+from backend.schema.load import Bench, BenchEngine, BenchRequest, LiveDelta, LoadStatus
 from backend.store import Store, new_run_id
 from backend.supervisor import Supervisor
 from backend.telemetry import Nvml, Sampler, load_pynvml
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 ALIVE = (EngineState.REPLACING, EngineState.STARTING, EngineState.READY, EngineState.DEGRADED, EngineState.STOPPING)
 STARTING = (EngineState.REPLACING, EngineState.STARTING, EngineState.STOPPING)
-ENDED_LOAD = (LoadState.FINISHED, LoadState.STOPPED, LoadState.FAILED, LoadState.INTERRUPTED)
 
 
 class Jobs:
@@ -251,7 +250,7 @@ class Jobs:
         self._pids = [pid for engine in alive for pid in self.supervisor.pids(engine.id)]
 
     def _running(self) -> list[LoadJob]:
-        return [job for job in self._loads.values() if job.status().state not in ENDED_LOAD]
+        return [job for job in self._loads.values() if not job.status().state.ended]
 
     def _refuse_while_loaded(self, engine_id: str, what: str) -> None:
         for job in self._running():
@@ -266,7 +265,7 @@ class Jobs:
         return engine.model_copy(update={"serving_load": next(serving, None)})
 
     def _forget_old_loads(self) -> None:
-        ended = [key for key, job in self._loads.items() if job.status().state in ENDED_LOAD]
+        ended = [key for key, job in self._loads.items() if job.status().state.ended]
         for key in ended[: -thresholds.ENDED_LOADS_KEPT_COUNT]:
             self._engine_of.pop(self._loads[key].status().run_id, None)
             del self._loads[key]

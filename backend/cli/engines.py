@@ -27,9 +27,6 @@ from backend.schema.engine import (
 )
 from backend.thresholds import CLI_POLL_PERIOD_S
 
-ENDED = (EngineState.STOPPED, EngineState.FAILED)
-SERVING = (EngineState.READY, EngineState.DEGRADED)
-
 
 def launch(context: Context, arguments: argparse.Namespace) -> int:
     """Waits until the engine serves. A launch that fails is exit 1 and a document with its `failure`."""
@@ -62,7 +59,7 @@ def launch(context: Context, arguments: argparse.Namespace) -> int:
                 client.stop_engine(engine.id)
                 context.say(f"cancelled: engine {engine.id} is being stopped")
             raise
-    if engine.state in SERVING:
+    if engine.state.serving:
         context.answer(_result(engine), arguments.json, render.launch_result)
         return 0
     context.answer(_failure(engine), arguments.json, render.launch_failure)
@@ -77,7 +74,7 @@ def _follow(context: Context, client: AgentClient, engine: EngineStatus) -> Engi
         for phase in done[told:]:
             context.say(f"  {phase.name:<12} {phase.seconds:7.1f} s")
         told = len(done)
-        if engine.state in (*SERVING, *ENDED):
+        if engine.state.serving or engine.state.ended:
             return engine
         context.sleep(CLI_POLL_PERIOD_S)
         engine = client.engine(engine.id)
@@ -152,7 +149,7 @@ def stop(context: Context, arguments: argparse.Namespace) -> int:
 
 def _wait_until_gone(context: Context, client: AgentClient, engine_id: str) -> EngineStatus:
     engine = client.engine(engine_id)
-    while engine.state not in ENDED:
+    while not engine.state.ended:
         context.sleep(CLI_POLL_PERIOD_S)
         engine = client.engine(engine_id)
     return engine
@@ -160,7 +157,7 @@ def _wait_until_gone(context: Context, client: AgentClient, engine_id: str) -> E
 
 def running(client: AgentClient) -> list[EngineStatus]:
     """The engines of this agent that have not ended, newest first."""
-    return [engine for engine in client.status().engines if engine.state not in ENDED]
+    return [engine for engine in client.status().engines if not engine.state.ended]
 
 
 def the_only_engine(client: AgentClient) -> str:

@@ -10,8 +10,6 @@ from backend.cli.engines import the_only_engine
 from backend.schema.load import Bench, BenchRequest, LoadState, LoadStatus
 from backend.thresholds import CLI_POLL_PERIOD_S, CLI_PROGRESS_PERIOD_S
 
-ENDED = (LoadState.FINISHED, LoadState.STOPPED, LoadState.FAILED, LoadState.INTERRUPTED)
-
 
 def bench(context: Context, arguments: argparse.Namespace) -> int:
     """Waits for the result. Exit 1 when the test did not finish or no request succeeded; the run is stored anyway."""
@@ -85,7 +83,7 @@ def _follow(context: Context, client: AgentClient, load: LoadStatus) -> LoadStat
     """Reads the test's state until it has ended; tells a change of level at once and else one line in a while."""
     told: tuple[LoadState, int | None] | None = None
     silent_s = 0.0
-    while load.state not in ENDED:
+    while not load.state.ended:
         here = (load.state, load.progress.level)
         if here != told or silent_s >= CLI_PROGRESS_PERIOD_S:
             context.say(render.progress(load))

@@ -80,6 +80,16 @@ class EngineState(StrEnum):
     STOPPED = "stopped"  # gone because somebody asked for it
     FAILED = "failed"  # gone, or never ready, with `failure` set
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in (self.STOPPED, self.FAILED)
+
+    @property
+    def serving(self) -> bool:
+        """Whether the model is loaded and requests can be sent, answered or not."""
+        return self in (self.READY, self.DEGRADED)
+
 
 # A phase's name as `diagnose` and every document spell it; the first two belong to a restart, not to the log.
 PhaseName = Literal["stop", "wait_memory", "init", "load_target", "load_draft", "pools", "graphs", "warmup", "ready"]

@@ -65,6 +65,11 @@ class LoadState(StrEnum):
 class SpecCounts(Document):
     """Speculation counters of one request as the engine reports them.
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in (self.FINISHED, self.STOPPED, self.FAILED, self.INTERRUPTED)
+
     `histogram[i]` counts verify steps with exactly i correct drafts; it sums to `verify_ct` where it is given.
     """
 

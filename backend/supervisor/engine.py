@@ -13,7 +13,7 @@ from backend.supervisor.process_tree import ProcessTree
 from backend.supervisor.procfs import ProcessId, boot_id, command_line
 from backend.supervisor.records import EngineRecord, RecordedProcess
 from backend.supervisor.spec import LaunchSpec, redact_request
-from backend.supervisor.state import ENDED, transition
+from backend.supervisor.state import transition
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Engine:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDED
+        return self.state.ended
 
     def move(self, target: EngineState) -> None:
         """To another state, which is refused when it is no legal move."""

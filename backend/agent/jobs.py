@@ -15,7 +15,7 @@ from backend.agent.hostfacts import device_memory_used, host_facts, versions
 from backend.agent.recovery import recover_interrupted
 from backend.checkpoint import require_checkpoint
 from backend.errors import ConflictError, InputError, NotFoundError, SlipstreamError
-from backend.load import LoadJob, LoadTarget
+from backend.load import LoadJob, LoadTarget, parse_address
 from backend.paths import StatePaths
 from backend.schema.engine import EngineKind, EngineState, EngineStatus, LaunchRequest
 from backend.schema.host import AgentInfo, MemoryComponent, Status, TelemetryDelta, TelemetrySample
@@ -173,6 +173,7 @@ class Jobs:
 
     async def _foreign_target(self, request: BenchRequest) -> tuple[BenchEngine, LoadTarget]:
         url = (request.url or "").rstrip("/")
+        parse_address(url)
         api_key = os.environ.get("SLIPSTREAM_ENGINE_API_KEY")
         described = await describe_server(url, api_key)
         model_dir = None

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from pathlib import Path
 
 from backend.agent.client import AgentClient
 from backend.cli import render
@@ -176,6 +175,6 @@ def _absolute(path: str | None) -> str | None:
 
     A name that is no path here (of a remote agent's disk, say) is passed on as it is.
     """
-    if path is None or not (path.startswith((".", "~")) or Path(path).exists()):
+    if path is None or not (path.startswith((".", "~")) or os.path.exists(path)):  # noqa: PTH110 never raises
         return path
-    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 Path.resolve would follow the links
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 Path.resolve would follow the links

@@ -1,5 +1,6 @@
 """Reads a prompt file: JSON lines, each an object with `prompt`, `text`, `messages` or ShareGPT's `conversations`."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "ass
 def prompt_path(dataset: str) -> Path:
     """The file of a bundled data set's name, or of a path. InputError when there is none."""
     bundled = BUNDLED / f"{dataset}.jsonl"
-    if "/" not in dataset and bundled.is_file():
-        return bundled
-    path = Path(dataset).expanduser()
-    if path.is_file():
-        return path
+    path = Path(os.path.expanduser(dataset))  # noqa: PTH111 never raises, as isfile does not
+    for found in [path] if "/" in dataset else [bundled, path]:
+        if os.path.isfile(found):  # noqa: PTH113
+            return found
     names = ", ".join(sorted(file.stem for file in BUNDLED.glob("*.jsonl"))) or "none"
     raise InputError(f"there is no data set and no file {dataset!r}; bundled data sets: {names}")
 

@@ -49,7 +49,7 @@ def level_result(concurrency: int, records: Sequence[RequestRecord], client: Cli
 def _tokens(good: Sequence[RequestRecord]) -> TokenCounts:
     return TokenCounts(
         input=_total([record.input_tokens for record in good]),
-        output=_total([window.output_tokens(record) for record in good]) or 0,
+        output=_total([window.output_tokens(record) for record in good]),
         cached=_total([record.cached_tokens for record in good]),
     )
 

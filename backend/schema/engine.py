@@ -1,7 +1,7 @@
 """Documents about engines: declared flags, a launch request, and the state of a launched engine."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -128,9 +128,9 @@ class LaunchRequest(Request):
     kind: EngineKind | None = None
     engine: str | None = None
     python: str | None = None
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", pattern=r"^[0-9A-Za-z.:%_-]+$")
     port: int | None = Field(default=None, ge=1, le=65535)
-    gpus: list[str] = []
+    gpus: list[Annotated[str, Field(pattern=r"^[0-9A-Za-z.:/_-]+$")]] = []
     env: dict[str, str] = {}
     flags: list[str] = []
     replace: str | None = None

@@ -98,6 +98,16 @@ class LaunchSpec:
 
 def prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
     """Checks a request and completes it. Raises UsageError (flags, environment) and InputError (model, interpreter)."""
+    try:
+        return _prepare(request, port, state_dir)
+    except (OSError, RuntimeError) as error:  # a path that is too long, not permitted, or of a user who does not exist
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"a path of this launch cannot be used: {reason}; check model, engine and interpreter"
+        ) from error
+
+
+def _prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
     kind = _kind(request)
     env = _environment(request)
     model = require_checkpoint(request.model or str(TINY_CHECKPOINT))

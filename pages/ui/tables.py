@@ -116,10 +116,14 @@ def _positions(level: LevelResult) -> str:
     return " / ".join(f"{share * 100:.0f}" for share in shares) or fmt.NA
 
 
+def _output_tokens(level: LevelResult) -> str:
+    return fmt.NA if level.tokens.output is None else f"{level.tokens.output:,}"
+
+
 COUNTS: tuple[tuple[str, Callable[[LevelResult], str], str], ...] = (
     ("Accepted at draft 1 / 2 / …", _positions, "%"),
     ("Requests ok / failed", lambda level: f"{level.requests.ok} / {level.requests.failed}", ""),
-    ("Output tokens", lambda level: f"{level.tokens.output:,}", ""),
+    ("Output tokens", _output_tokens, ""),
     ("Measured for", lambda level: fmt.seconds(level.seconds), ""),
     ("Load client", lambda level: CLIENT_VERDICTS[level.client.verdict], ""),
 )

@@ -64,8 +64,38 @@ def test_bad_requests_say_what_is_wrong_and_change_nothing(agents: AgentStarter)
     assert "flag" in answer.json()["error"]
     answer = client._http.post("/v1/loads", content=b"{" + b" " * (1 << 20))
     assert answer.status_code == 400
-    status = client.status()
-    assert (status.engines, status.loads) == ([], [])
+    assert client.status().engines == []
+    assert client.status().loads == []
+
+
+IMPOSSIBLE = [
+    ("engines", {"host": ""}),
+    ("engines", {"host": "127.0.0.1\0"}),
+    ("engines", {"gpus": ["0\0"]}),
+    ("engines", {"gpus": [" "]}),
+    ("engines", {"model": "/" + "a" * 5000}),
+    ("engines", {"model": "~nobody-of-that-name/model"}),
+    ("engines", {"python": "/" + "a" * 300}),
+    ("engines", {"kind": "sglang", "engine": "/" + "a" * 300}),
+    ("loads", {"url": "http://127.0.0.1:99999"}),
+    ("loads", {"url": "http://127.0.0.1:1/\0"}),
+    ("loads", {"url": "http://a b"}),
+    ("loads", {"url": "http://name:password@127.0.0.1:1"}),
+    ("loads", {"url": "file:///etc/passwd"}),
+    ("loads", {"url": "http://127.0.0.1:1", "seed": 2**63}),
+    ("loads", {"url": "http://127.0.0.1:1", "output_len": 2**31}),
+    ("loads", {"url": "http://127.0.0.1:1", "duration_s": 1e300}),
+]
+
+
+def test_a_request_that_cannot_be_is_refused_and_is_no_fault_of_the_agent(agents: AgentStarter) -> None:
+    """400 or 422, never 500 or 502: the fault is in the request, whatever the system calls it."""
+    http = agents.start().client._http
+    answers = {
+        f"{route} {field}"[:80]: http.post(f"/v1/{route}", json=field).status_code for route, field in IMPOSSIBLE
+    }
+    assert {what: status for what, status in answers.items() if status not in (400, 422)} == {}
+    assert http.get("/v1/telemetry", params={"cursor": "9" * 5000}).status_code == 400
 
 
 def test_a_load_test_without_a_ready_engine_is_refused_with_what_to_do(agents: AgentStarter) -> None:

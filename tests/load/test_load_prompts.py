@@ -90,6 +90,8 @@ def test_a_malformed_line_is_refused_with_its_file_and_number(tmp_path: Path, li
 def test_a_missing_and_an_empty_file_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no data set and no file 'nothing'; bundled data sets: .*chat"):
         prepare_prompts(request(Path("nothing")), None)
+    with pytest.raises(InputError, match="no data set and no file 'ddd"):
+        prepare_prompts(request(Path("d" * 300)), None)
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InputError, match="has no prompts; each line is an object"):
         read_prompts(tmp_path / "empty.jsonl")

@@ -42,6 +42,10 @@ def test_steady_throughput_leaves_out_filling_and_draining() -> None:
     assert level.metrics.output_tok_s_whole == pytest.approx(150)
 
 
+def test_tokens_that_nobody_counted_are_unknown_and_not_0() -> None:
+    assert level_result(1, [record(0, [10, 20], [])], ClientGauge()).tokens.output is None
+
+
 def test_every_absent_figure_has_a_reason_and_no_present_one_has() -> None:
     cases = {
         "nothing": [],

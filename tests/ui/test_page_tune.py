@@ -206,7 +206,7 @@ def test_memory_by_component_and_its_source_are_shown(fake: FakeAgent, app: AppT
     with_engine(fake)
     run(app)
     (chart,) = app.get("plotly_chart")
-    assert "target weights 110 MiB, mtp weights 20.0 MiB, kv pool 64.0 MiB" in chart.proto.alt
+    assert "target weights 110 MiB, MTP weights 20.0 MiB, KV pool 64.0 MiB" in chart.proto.alt
     assert "no NVIDIA driver" in texts(app)
 
 
@@ -228,7 +228,7 @@ def test_a_failed_launch_shows_cause_advice_log_and_the_last_good_configuration(
     fake.last_good = LaunchRequest(flags=["--moe-runner-backend", "loop"])
     run(app)
     shown = texts(app)
-    assert "The engine failed: port_in_use" in shown
+    assert "The engine failed: port in use" in shown
     assert "port 30000 is taken" in shown
     assert "leave the port empty" in shown
     assert "bind: address already in use" in [code.value for code in app.code]

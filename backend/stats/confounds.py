@@ -72,7 +72,7 @@ def _differs(name: str, a: BenchRequest, b: BenchRequest) -> str:
 
 def _levels_of_one_side(a: Bench, b: Bench) -> list[str]:
     levels = [{level.concurrency for level in bench.levels} for bench in (a, b)]
-    only = {"a": sorted(levels[0] - levels[1]), "b": sorted(levels[1] - levels[0])}
+    only = {"A": sorted(levels[0] - levels[1]), "B": sorted(levels[1] - levels[0])}
     return [f"concurrency {', '.join(map(str, some))} only in {side}" for side, some in only.items() if some]
 
 

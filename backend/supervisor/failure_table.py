@@ -89,7 +89,8 @@ FAILURES: tuple[FailureRow, ...] = (
         "port_in_use",
         r"[Aa]ddress already in use",
         r"EADDRINUSE",
-        advice="another process listens there: choose another --port",
+        advice="another process listens there: start again without a port and a free one is picked, or choose another "
+        "--port",
     ),
     _row(
         "missing_kernel_for_arch",

@@ -188,7 +188,7 @@ def thin(items: Sequence[T], most: int = MAX_POINTS) -> list[T]:
 
 
 def measured(points: Iterable[LivePoint]) -> list[LivePoint]:
-    """Without the warm-up of a level: it sends one request at a time, so its figures are not those of that level."""
+    """Without the warm-up of a level: a few requests do not load the engine as that level does."""
     return [p for p in points if p.phase != "warmup"]
 
 

@@ -103,6 +103,15 @@ FAILURES: tuple[FailureRow, ...] = (
     ),
     _row(
         "driver_or_library",
+        # Not anywhere in a line: engines also list optional modules that they go on without.
+        r"^ModuleNotFoundError: No module named ",
+        r"^\S*python[\d.]*: No module named ",
+        r"^\S*python[\d.]*: Error while finding module specification",
+        advice="the interpreter lacks a module that the engine needs: give the interpreter of the environment that the "
+        "engine is installed in (--engine ENV/bin/python), or install the module there",
+    ),
+    _row(
+        "driver_or_library",
         r"driver version is insufficient",
         r"Found no NVIDIA driver",
         r"No CUDA GPUs are available",

@@ -201,10 +201,14 @@ class Jobs:
                 delta = self.sampler.since(cursor, boot)
                 samples.extend(delta.samples)
                 cursor = delta.cursor
-        await asyncio.to_thread(self._store, job, run_id, samples, source)
+        while not await asyncio.to_thread(self._store, job, run_id, samples, source):
+            await asyncio.sleep(thresholds.STORE_RETRY_PERIOD_S)
 
-    def _store(self, job: LoadJob, run_id: str, samples: list[TelemetrySample], source: str) -> None:
-        """Order matters: the records first, so that whatever fails later loses none of them."""
+    def _store(self, job: LoadJob, run_id: str, samples: list[TelemetrySample], source: str) -> bool:
+        """Whether all of a run could be stored; if not, its records stay in its spool and `status` says why.
+
+        Order matters: the records first, so that whatever fails later loses none of them.
+        """
         status = job.status()
         try:
             self.store.add_records(run_id, job.records())
@@ -213,8 +217,11 @@ class Jobs:
             self.store.save_live(run_id, live.points, live.per_position)
             self.store.save_telemetry(run_id, samples, source)
         except SlipstreamError as error:
-            log.exception("run %s could not be stored whole; its records stay in its spool", run_id)
+            log.warning("run %s could not be stored whole; its records stay in its spool: %s", run_id, error)
             self.info = self.info.model_copy(update={"store_error": str(error)})
+            return False
+        self.info = self.info.model_copy(update={"store_error": None})
+        return True
 
     def _abort_if_lost(self, job: LoadJob) -> None:
         engine_id = job.status().engine_id

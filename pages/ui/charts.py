@@ -52,7 +52,7 @@ def acceptance(points: Sequence[LivePoint], per_position: Sequence[float]) -> Ch
     """Accept length over the test, and how often each draft position was accepted."""
     shown = thin(measured(points))
     shares = [round(share * 100, 1) for share in per_position]
-    layout = _pair("Accept length (tokens per verify step)", "Accepted per draft position (%)")
+    layout = _pair("Accept length (tok/step)", "Accepted by draft (%)")
     layout.xaxis2.title = None
     layout.yaxis2.update(range=[0, 119], tickvals=[0, 50, 100])
     line = go.Scatter(x=_x(shown), y=[p.accept_length for p in shown], name="accept length", mode="lines")

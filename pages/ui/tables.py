@@ -257,11 +257,10 @@ def compared_rows(metrics: Iterable[ComparedMetric]) -> list[Row]:
         unjudged = m.verdict == "not_distinguishable" and m.ci_low is None
         rows.append(
             {
-                "Figure": label_of(m.name),
+                "Figure": label_of(m.name) + (f" ({unit})" if unit else ""),
                 "Users": "" if m.concurrency is None else str(m.concurrency),
                 "A": fmt.number(a),
                 "B": fmt.number(b),
-                "Unit": unit,
                 "B / A": fmt.NA if m.ratio is None else f"{m.ratio:.3f}×",
                 "Verdict": NOT_JUDGED if unjudged else COMPARED[m.verdict],
                 "Interval of B / A": interval,

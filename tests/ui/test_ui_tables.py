@@ -118,4 +118,4 @@ def test_a_compared_statistic_is_named_after_its_metric() -> None:
 def test_a_share_is_compared_in_per_cent() -> None:
     rate = ComparedMetric(name="accept_rate", unit="ratio", a=0.5, b=0.25, ratio=0.5, verdict="a_better")
     row = tables.compared_rows([rate])[0]
-    assert (row["A"], row["B"], row["Unit"]) == ("50.0", "25.0", "%")
+    assert (row["A"], row["B"], row["Figure"]) == ("50.0", "25.0", "Accept rate (%)")

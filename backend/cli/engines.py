@@ -69,9 +69,10 @@ def _follow(context: Context, client: AgentClient, engine: EngineStatus) -> Engi
     """Reads the engine's state until it serves or has ended; tells each phase when it is over."""
     told = 0
     while True:
-        done = [phase for phase in engine.phases if phase.seconds is not None]
-        for phase in done[told:]:
-            context.say(f"  {phase.name:<12} {phase.seconds:7.1f} s")
+        done = [(phase.name, phase.seconds) for phase in engine.phases if phase.seconds is not None]
+        for name, seconds in done[told:]:
+            shown = "<0.01" if seconds < 0.005 else f"{seconds:.2f}"  # a short phase took no zero time
+            context.say(f"  {name:<12} {shown:>7} s")
         told = len(done)
         if engine.state.serving or engine.state.ended:
             return engine

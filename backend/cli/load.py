@@ -44,8 +44,9 @@ def _complaint(result: Bench) -> str | None:
         reason = f": {result.failure}" if result.failure else ""
         return f"the load test is {result.state}{reason}; what was measured is kept as run {result.run_id}"
     if not any(level.requests.ok for level in result.levels):
-        classes = sorted({name for level in result.levels for name in level.requests.by_class})
-        return f"no request succeeded ({', '.join(classes) or 'none was sent'}); `runs {result.run_id}` keeps them"
+        said = {name: text for level in reversed(result.levels) for name, text in level.failures.items()}
+        reasons = "; ".join(f"{name}: {text}" for name, text in sorted(said.items()))
+        return f"no request succeeded ({reasons or 'none was sent'}); they are kept as run {result.run_id}"
     return None
 
 

@@ -38,6 +38,7 @@ def level_result(concurrency: int, records: Sequence[RequestRecord], client: Cli
             failed=len(failed),
             by_class=dict(Counter(record.error_class or "unknown" for record in failed)),
         ),
+        failures={record.error_class or "unknown": record.error or "" for record in reversed(failed)},
         tokens=_tokens(good),
         metrics=_metrics(concurrency, counted, good),
         acceptance=accepted,

@@ -190,11 +190,12 @@ class TokenCounts(Document):
 
 
 class LevelResult(Document):
-    """Result of one concurrency level."""
+    """Result of one concurrency level. `failures`: what the first failed request of each error class said."""
 
     concurrency: int
     seconds: float
     requests: RequestCounts
+    failures: dict[str, str] = {}
     tokens: TokenCounts
     metrics: Metrics
     acceptance: Acceptance | None = None

@@ -120,6 +120,13 @@ def test_a_level_keeps_its_concurrency_and_reuses_its_connections(run_worker) ->
     assert achieved is not None and 3.6 < achieved <= 4
 
 
+def test_fewer_requests_than_slots_are_not_held_against_the_client(run_worker) -> None:
+    """All work was handed out at once: how much more the client could have kept in flight was never seen."""
+    with fake_server(tokens=8, gap_ms=10) as server:
+        done = run_worker(server.url, concurrency=[8], requests=2)
+    assert done.report.levels[0].in_flight_achieved is None
+
+
 def test_warm_up_is_recorded_apart_and_levels_draw_different_prompts(run_worker) -> None:
     with fake_server(tokens=2) as server:
         done = run_worker(server.url, concurrency=[1, 2], requests=4, warmup_requests=2)

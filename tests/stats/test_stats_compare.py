@@ -69,7 +69,7 @@ def test_speculation_on_one_side_only_leaves_acceptance_absent_with_the_reason()
     assert (length.a, length.b, length.ratio, length.ci_low) == (None, pytest.approx(2.0), None, None)
     assert length.verdict == "not_comparable"
     assert length.reason is not None
-    assert length.reason.startswith("a: ")
+    assert length.reason.startswith("A: ")
     assert "speculation" in length.reason
     assert comparison.verdict == "b_better"  # acceptance does not decide
 

@@ -120,7 +120,7 @@ def find_or_start_agent(paths: StatePaths, *, started_by: str, url: str | None =
         if process.poll() not in (None, 0) and not agent_lives(paths):
             break  # it died; a lock held by somebody else means that another start won the race
         time.sleep(0.05)
-    raise AgentError(f"the agent did not start; see {_agent_log(paths)}")
+    raise AgentError(f"the agent did not start ({_last_words(paths)}); its log is {_agent_log(paths)}")
 
 
 def _answers(known: AgentFile) -> bool:
@@ -159,6 +159,12 @@ def _open_state_file(paths: StatePaths, file: Path) -> IO[str]:
 
 def _lock_file(paths: StatePaths) -> Path:
     return paths.home / "agent.lock"
+
+
+def _last_words(paths: StatePaths) -> str:
+    """The last line of the agent's log: what it ended with."""
+    lines = _agent_log(paths).read_text(encoding="utf-8", errors="replace").splitlines()
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"
 
 
 def _agent_log(paths: StatePaths) -> Path:

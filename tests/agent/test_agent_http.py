@@ -3,13 +3,14 @@
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
 from backend.agent.client import AgentClient
-from backend.agent.discovery import agent_lives, read_agent_file
-from backend.errors import ConflictError, EngineError, NotFoundError, TokenError, UsageError
+from backend.agent.discovery import agent_lives, find_or_start_agent, read_agent_file
+from backend.errors import AgentError, ConflictError, EngineError, NotFoundError, TokenError, UsageError
 from backend.paths import PROJECT_ROOT, state_paths
 from backend.schema.engine import LaunchRequest
 from backend.schema.load import BenchRequest
@@ -133,3 +134,13 @@ def test_a_restarted_agent_keeps_address_and_token(agents: AgentStarter) -> None
     assert after is not None
     assert (after.url, after.token) == (before.url, before.token)
     assert first.client.status().agent.pid == after.pid
+
+
+def test_an_agent_that_cannot_start_says_why_to_whoever_started_it(tmp_home: Path) -> None:
+    paths = state_paths()
+    paths.home.mkdir(parents=True, exist_ok=True)
+    (paths.home / "slipstream.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(AgentError, match=r"slipstream\.db is damaged") as refused:
+        find_or_start_agent(paths, started_by="test")
+    assert "Traceback" not in str(refused.value)
+    assert "Traceback" not in (paths.home / "agent.log").read_text()

@@ -7,6 +7,7 @@ and as read, and every part is decoded before anything is stored.
 
 import hashlib
 import io
+import lzma
 import sqlite3
 import struct
 import zipfile

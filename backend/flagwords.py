@@ -137,7 +137,7 @@ def _own(name: str) -> str | None:
 
 def _unknown(name: str, scan: Scan) -> str:
     spellings = [spelling for flag in scan.flags for spelling in (flag.flag, *flag.aliases)]
-    near = difflib.get_close_matches(name, spellings, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, spellings, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}?" if near else "`scan` lists the flags that it has"
     return f"{name} is not a flag of this engine ({scan.version or 'version unknown'}); {hint}"
 

@@ -1,6 +1,7 @@
 """One engine as the agent knows it: state, what was executed, what its log says, and who waits for a change."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ class Engine:
     lost: list[ProcessId] = field(default_factory=list)
     stop_requested: bool = False
     last_output_s: float = field(default_factory=monotonic_s)
+    port_claim: socket.socket | None = None  # held from the choice of the port until the engine itself listens
 
     def __post_init__(self) -> None:
         self.file = LogFile(self.log_path)
@@ -61,6 +63,12 @@ class Engine:
         self.wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._log_clock_s = 0.0
+
+    def release_port(self) -> None:
+        """The engine listens, or never will: the port speaks for itself again."""
+        if self.port_claim is not None:
+            self.port_claim.close()
+            self.port_claim = None
 
     # ---- state
 

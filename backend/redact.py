@@ -69,7 +69,8 @@ def _redact_setting(name: str, value: object) -> object:
     if isinstance(value, Mapping):
         return redact_settings({str(key): inner for key, inner in value.items()})
     if isinstance(value, list | tuple):
-        return [_redact_setting(name, inner) for inner in value]
+        words = [inner for inner in value if isinstance(inner, str)]  # of a command line, if they are all
+        return [_redact_setting(name, inner) for inner in (redact_argv(words) if len(words) == len(value) else value)]
     if isinstance(value, str) and value:
         return REDACTED if is_secret_name(name) else redact_text(value)
     return value

@@ -36,6 +36,8 @@ PSS_MAX_SHARE = 0.005
 STORE_BUSY_TIMEOUT_S = 10.0
 # Closing drains the queue: a big run's samples take a second or two, a hung network disk must not hang the agent.
 STORE_CLOSE_TIMEOUT_S = 10.0
+# A run that could not be stored (full disk) is tried again this often: soon after room was made, and hardly any work.
+STORE_RETRY_PERIOD_S = 10.0
 # An engine log in an export: head and tail are kept up to this size; a 397B launch and hours of decode lines exceed it.
 EXPORT_LOG_MAX_BYTES = 8 << 20
 # An import is refused beyond these: an hour at 256 users is about 100 MiB unpacked; what is larger is no run of ours.

@@ -8,6 +8,7 @@ from pages.ui import sidebar
 # An icon of our own: a Material one would be fetched from the internet.
 icon = str(PROJECT_ROOT / "assets" / "icon.svg")
 st.set_page_config(page_title="Slipstream", page_icon=icon, layout="wide", initial_sidebar_state=220)
+st.logo(str(PROJECT_ROOT / "assets" / "logo.svg"), size="large", icon_image=icon)
 
 page = st.navigation(
     [

@@ -1,12 +1,14 @@
 """What every test gets: an environment without this machine's settings, and a state directory of its own."""
 
+import contextlib
 import importlib.metadata
 import os
 import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 # The versions that explain most differences between two machines.
@@ -26,6 +28,20 @@ def tmp_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     home = tmp_path / "home"
     monkeypatch.setenv("SLIPSTREAM_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Agents, engines and workers run detached: one that a test forgot would slow down whatever runs next."""
+    yield
+    here = str(tmp_path_factory.getbasetemp())
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("SLIPSTREAM_HOME", "").startswith(here) and process.pid != os.getpid():
+                left.append(process.cmdline())
+                process.kill()
+    assert left == []
 
 
 @pytest.fixture

@@ -52,14 +52,7 @@ def write_agent_file(paths: StatePaths, entry: AgentFile) -> None:
 @contextlib.contextmanager
 def agent_lock(paths: StatePaths) -> Iterator[IO[str]]:
     """Held for the life of an agent. ConflictError when another one holds it."""
-    try:
-        paths.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = _lock_file(paths).open("a")
-    except OSError as error:
-        raise StorageError(
-            f"cannot use the state directory {paths.home}: {error.strerror}; set SLIPSTREAM_HOME to a writable one"
-        ) from error
-    with file:
+    with _open_state_file(paths, _lock_file(paths)) as file:
         if not _take(file):
             known = read_agent_file(paths)
             where = f" at {known.url} (pid {known.pid})" if known else ""
@@ -127,7 +120,7 @@ def find_or_start_agent(paths: StatePaths, *, started_by: str, url: str | None =
         if process.poll() not in (None, 0) and not agent_lives(paths):
             break  # it died; a lock held by somebody else means that another start won the race
         time.sleep(0.05)
-    raise AgentError(f"the agent did not start; see {_agent_log(paths)}")
+    raise AgentError(f"the agent did not start ({_last_words(paths)}); its log is {_agent_log(paths)}")
 
 
 def _answers(known: AgentFile) -> bool:
@@ -141,14 +134,7 @@ def _answers(known: AgentFile) -> bool:
 
 def _start_detached(paths: StatePaths, started_by: str) -> subprocess.Popen[bytes]:
     """An agent of its own session, so that neither a closed terminal nor a Ctrl-C in it reaches the engines."""
-    try:
-        paths.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log = _agent_log(paths).open("ab")
-    except OSError as error:
-        raise StorageError(
-            f"cannot use the state directory {paths.home}: {error.strerror}; set SLIPSTREAM_HOME to a writable one"
-        ) from error
-    with log:
+    with _open_state_file(paths, _agent_log(paths)) as log:
         return subprocess.Popen(
             [sys.executable, "-m", "backend", "agent", "--started-by", started_by],
             cwd=PROJECT_ROOT,
@@ -160,8 +146,25 @@ def _start_detached(paths: StatePaths, started_by: str) -> subprocess.Popen[byte
         )
 
 
+def _open_state_file(paths: StatePaths, file: Path) -> IO[str]:
+    """A file of the state directory, made with it if need be, open for adding to its end."""
+    try:
+        paths.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return file.open("a")
+    except OSError as error:
+        raise StorageError(
+            f"cannot use the state directory {paths.home}: {error.strerror}; set SLIPSTREAM_HOME to a writable one"
+        ) from error
+
+
 def _lock_file(paths: StatePaths) -> Path:
     return paths.home / "agent.lock"
+
+
+def _last_words(paths: StatePaths) -> str:
+    """The last line of the agent's log: what it ended with."""
+    lines = _agent_log(paths).read_text(encoding="utf-8", errors="replace").splitlines()
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"
 
 
 def _agent_log(paths: StatePaths) -> Path:

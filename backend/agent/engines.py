@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from backend.errors import ConflictError, EngineError, NotFoundError, UsageError
-from backend.redact import redact_settings
+from backend.redact import redact_settings, redact_text
 from backend.schema.engine import EngineKind, EngineState, EngineStatus
 from backend.schema.load import BenchEngine, BenchRequest
 
@@ -53,13 +53,13 @@ def describe_engine(engine: EngineStatus) -> BenchEngine:
 async def describe_server(url: str, api_key: str | None) -> BenchEngine:
     """What a server that somebody else started says about itself. Raises EngineError when it does not answer."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=10.0, trust_env=False) as http:
-        try:
+    try:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=10.0, trust_env=False) as http:
             info = (await http.get("/server_info")).raise_for_status().json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise EngineError(
-                f"no SGLang server answers at {url}/server_info ({type(error).__name__}); check address and API key"
-            ) from error
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+        raise EngineError(
+            f"no SGLang server answers at {url}/server_info ({type(error).__name__}); check address and API key"
+        ) from error
     if not isinstance(info, dict):
         raise EngineError(f"{url}/server_info answered with something that is not an object; is it an SGLang server?")
     return BenchEngine(
@@ -71,4 +71,4 @@ async def describe_server(url: str, api_key: str | None) -> BenchEngine:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return redact_text(value) if isinstance(value, str) else None

@@ -1,5 +1,6 @@
 """What a run's record says about the machine and the software that measured it."""
 
+import os
 import platform
 import socket
 from importlib import metadata
@@ -8,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from backend import __version__
+from backend.redact import redact_env
 from backend.supervisor import host_memory_used
 from backend.telemetry import Nvml
 
@@ -16,13 +18,14 @@ RECORDED_PACKAGES = ("httptools", "uvloop", "orjson", "pydantic", "pyarrow", "nu
 
 
 def host_facts() -> dict[str, object]:
-    """Name, processor, memory and kernel of this machine."""
+    """Name, processor, memory and kernel of this machine, and the environment that its engines inherit (redacted)."""
     return {
         "hostname": socket.gethostname(),
         "system": platform.platform(),
         "processor": _processor(),
         "cores": psutil.cpu_count(logical=True),
         "memory_bytes": psutil.virtual_memory().total,
+        "environment": redact_env(os.environ),
     }
 
 

@@ -15,11 +15,11 @@ from backend.agent.hostfacts import device_memory_used, host_facts, versions
 from backend.agent.recovery import recover_interrupted
 from backend.checkpoint import require_checkpoint
 from backend.errors import ConflictError, InputError, NotFoundError, SlipstreamError
-from backend.load import LoadJob, LoadTarget
+from backend.load import LoadJob, LoadTarget, parse_address
 from backend.paths import StatePaths
 from backend.schema.engine import EngineKind, EngineState, EngineStatus, LaunchRequest
 from backend.schema.host import AgentInfo, MemoryComponent, Status, TelemetryDelta, TelemetrySample
-from backend.schema.load import Bench, BenchEngine, BenchRequest, LiveDelta, LoadState, LoadStatus
+from backend.schema.load import Bench, BenchEngine, BenchRequest, LiveDelta, LoadStatus
 from backend.store import Store, new_run_id
 from backend.supervisor import Supervisor
 from backend.telemetry import Nvml, Sampler, load_pynvml
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 ALIVE = (EngineState.REPLACING, EngineState.STARTING, EngineState.READY, EngineState.DEGRADED, EngineState.STOPPING)
 STARTING = (EngineState.REPLACING, EngineState.STARTING, EngineState.STOPPING)
-ENDED_LOAD = (LoadState.FINISHED, LoadState.STOPPED, LoadState.FAILED, LoadState.INTERRUPTED)
 
 
 class Jobs:
@@ -174,6 +173,7 @@ class Jobs:
 
     async def _foreign_target(self, request: BenchRequest) -> tuple[BenchEngine, LoadTarget]:
         url = (request.url or "").rstrip("/")
+        parse_address(url)
         api_key = os.environ.get("SLIPSTREAM_ENGINE_API_KEY")
         described = await describe_server(url, api_key)
         model_dir = None
@@ -201,10 +201,14 @@ class Jobs:
                 delta = self.sampler.since(cursor, boot)
                 samples.extend(delta.samples)
                 cursor = delta.cursor
-        await asyncio.to_thread(self._store, job, run_id, samples, source)
+        while not await asyncio.to_thread(self._store, job, run_id, samples, source):
+            await asyncio.sleep(thresholds.STORE_RETRY_PERIOD_S)
 
-    def _store(self, job: LoadJob, run_id: str, samples: list[TelemetrySample], source: str) -> None:
-        """Order matters: the records first, so that whatever fails later loses none of them."""
+    def _store(self, job: LoadJob, run_id: str, samples: list[TelemetrySample], source: str) -> bool:
+        """Whether all of a run could be stored; if not, its records stay in its spool and `status` says why.
+
+        Order matters: the records first, so that whatever fails later loses none of them.
+        """
         status = job.status()
         try:
             self.store.add_records(run_id, job.records())
@@ -213,8 +217,11 @@ class Jobs:
             self.store.save_live(run_id, live.points, live.per_position)
             self.store.save_telemetry(run_id, samples, source)
         except SlipstreamError as error:
-            log.exception("run %s could not be stored whole; its records stay in its spool", run_id)
+            log.warning("run %s could not be stored whole; its records stay in its spool: %s", run_id, error)
             self.info = self.info.model_copy(update={"store_error": str(error)})
+            return False
+        self.info = self.info.model_copy(update={"store_error": None})
+        return True
 
     def _abort_if_lost(self, job: LoadJob) -> None:
         engine_id = job.status().engine_id
@@ -251,7 +258,7 @@ class Jobs:
         self._pids = [pid for engine in alive for pid in self.supervisor.pids(engine.id)]
 
     def _running(self) -> list[LoadJob]:
-        return [job for job in self._loads.values() if job.status().state not in ENDED_LOAD]
+        return [job for job in self._loads.values() if not job.status().state.ended]
 
     def _refuse_while_loaded(self, engine_id: str, what: str) -> None:
         for job in self._running():
@@ -266,7 +273,7 @@ class Jobs:
         return engine.model_copy(update={"serving_load": next(serving, None)})
 
     def _forget_old_loads(self) -> None:
-        ended = [key for key, job in self._loads.items() if job.status().state in ENDED_LOAD]
+        ended = [key for key, job in self._loads.items() if job.status().state.ended]
         for key in ended[: -thresholds.ENDED_LOADS_KEPT_COUNT]:
             self._engine_of.pop(self._loads[key].status().run_id, None)
             del self._loads[key]

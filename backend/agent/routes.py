@@ -200,7 +200,7 @@ def _answer(document: BaseModel, status: int = 200) -> Response:
 
 def _cursor(request: Request) -> int:
     text = request.query_params.get("cursor", "0")
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 19:  # 64 bits
         raise UsageError(f"cursor must be a whole number from 0, got {text!r}")
     return int(text)
 

@@ -54,10 +54,11 @@ def run_agent(host: str = "127.0.0.1", port: int | None = None, *, started_by: s
 
 def _serve(paths: StatePaths, info: AgentInfo, token: str, listener: socket.socket) -> None:
     server: uvicorn.Server
+    jobs = Jobs(paths, info)  # before the server: what is wrong with the store is then this command's own error
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.jobs = Jobs(paths, info)
+        app.state.jobs = jobs
         app.state.leave = lambda: setattr(server, "should_exit", True)
         await app.state.jobs.start()
         yield

@@ -37,6 +37,8 @@ def read_config(path: Path) -> dict[str, object]:
         raise ModelNotFoundError(f"{path} holds no config.json, so it is not a checkpoint directory") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{file} is nested too deeply to be a configuration") from error
     except json.JSONDecodeError as error:
         raise InputError(f"{file} is not valid JSON: line {error.lineno}: {error.msg}") from error
     if not isinstance(config, dict):

@@ -56,12 +56,23 @@ class Context:
 
 @contextmanager
 def interrupt_held() -> Iterator[None]:
-    """Ctrl-C waits until the block ends: between a request and its answer nobody knows yet what there is to cancel."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C waits until the block ends: between a request and its answer nobody knows yet what there is to cancel.
+
+    The handler is replaced, not the signal blocked: a library's thread that does not block it would let it through.
+    """
+    pressed = False
+
+    def note(_signal: int, _frame: object) -> None:
+        nonlocal pressed
+        pressed = True
+
+    before = signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def request_of(model: type[Model], values: dict[str, object]) -> Model:

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from pathlib import Path
 
 from backend.agent.client import AgentClient
 from backend.cli import render
@@ -26,9 +25,6 @@ from backend.schema.engine import (
     Stopped,
 )
 from backend.thresholds import CLI_POLL_PERIOD_S
-
-ENDED = (EngineState.STOPPED, EngineState.FAILED)
-SERVING = (EngineState.READY, EngineState.DEGRADED)
 
 
 def launch(context: Context, arguments: argparse.Namespace) -> int:
@@ -62,7 +58,7 @@ def launch(context: Context, arguments: argparse.Namespace) -> int:
                 client.stop_engine(engine.id)
                 context.say(f"cancelled: engine {engine.id} is being stopped")
             raise
-    if engine.state in SERVING:
+    if engine.state.serving:
         context.answer(_result(engine), arguments.json, render.launch_result)
         return 0
     context.answer(_failure(engine), arguments.json, render.launch_failure)
@@ -73,11 +69,12 @@ def _follow(context: Context, client: AgentClient, engine: EngineStatus) -> Engi
     """Reads the engine's state until it serves or has ended; tells each phase when it is over."""
     told = 0
     while True:
-        done = [phase for phase in engine.phases if phase.seconds is not None]
-        for phase in done[told:]:
-            context.say(f"  {phase.name:<12} {phase.seconds:7.1f} s")
+        done = [(phase.name, phase.seconds) for phase in engine.phases if phase.seconds is not None]
+        for name, seconds in done[told:]:
+            shown = "<0.01" if seconds < 0.005 else f"{seconds:.2f}"  # a short phase took no zero time
+            context.say(f"  {name:<12} {shown:>7} s")
         told = len(done)
-        if engine.state in (*SERVING, *ENDED):
+        if engine.state.serving or engine.state.ended:
             return engine
         context.sleep(CLI_POLL_PERIOD_S)
         engine = client.engine(engine.id)
@@ -152,7 +149,7 @@ def stop(context: Context, arguments: argparse.Namespace) -> int:
 
 def _wait_until_gone(context: Context, client: AgentClient, engine_id: str) -> EngineStatus:
     engine = client.engine(engine_id)
-    while engine.state not in ENDED:
+    while not engine.state.ended:
         context.sleep(CLI_POLL_PERIOD_S)
         engine = client.engine(engine_id)
     return engine
@@ -160,7 +157,7 @@ def _wait_until_gone(context: Context, client: AgentClient, engine_id: str) -> E
 
 def running(client: AgentClient) -> list[EngineStatus]:
     """The engines of this agent that have not ended, newest first."""
-    return [engine for engine in client.status().engines if engine.state not in ENDED]
+    return [engine for engine in client.status().engines if not engine.state.ended]
 
 
 def the_only_engine(client: AgentClient) -> str:
@@ -179,6 +176,6 @@ def _absolute(path: str | None) -> str | None:
 
     A name that is no path here (of a remote agent's disk, say) is passed on as it is.
     """
-    if path is None or not (path.startswith((".", "~")) or Path(path).exists()):
+    if path is None or not (path.startswith((".", "~")) or os.path.exists(path)):  # noqa: PTH110 never raises
         return path
-    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 Path.resolve would follow the links
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 Path.resolve would follow the links

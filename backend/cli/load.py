@@ -1,7 +1,7 @@
 """The load-test command: bench."""
 
 import argparse
-from pathlib import Path
+import os
 
 from backend.agent.client import AgentClient
 from backend.cli import render
@@ -9,8 +9,6 @@ from backend.cli.context import Context, interrupt_held, request_of
 from backend.cli.engines import the_only_engine
 from backend.schema.load import Bench, BenchRequest, LoadState, LoadStatus
 from backend.thresholds import CLI_POLL_PERIOD_S, CLI_PROGRESS_PERIOD_S
-
-ENDED = (LoadState.FINISHED, LoadState.STOPPED, LoadState.FAILED, LoadState.INTERRUPTED)
 
 
 def bench(context: Context, arguments: argparse.Namespace) -> int:
@@ -31,6 +29,9 @@ def bench(context: Context, arguments: argparse.Namespace) -> int:
                 context.say(f"stopped: what was measured is kept as run {load.run_id}")
             raise
         result = client.load_result(load.id)
+        store_error = client.status().agent.store_error
+    if store_error is not None:
+        context.say(f"warning: the run waits until it can be stored: {store_error}")
     context.answer(result, arguments.json, render.bench)
     complaint = _complaint(result)
     if complaint is not None:
@@ -43,8 +44,9 @@ def _complaint(result: Bench) -> str | None:
         reason = f": {result.failure}" if result.failure else ""
         return f"the load test is {result.state}{reason}; what was measured is kept as run {result.run_id}"
     if not any(level.requests.ok for level in result.levels):
-        classes = sorted({name for level in result.levels for name in level.requests.by_class})
-        return f"no request succeeded ({', '.join(classes) or 'none was sent'}); `runs {result.run_id}` keeps them"
+        said = {name: text for level in reversed(result.levels) for name, text in level.failures.items()}
+        reasons = "; ".join(f"{name}: {text}" for name, text in sorted(said.items()))
+        return f"no request succeeded ({reasons or 'none was sent'}); they are kept as run {result.run_id}"
     return None
 
 
@@ -77,15 +79,15 @@ def _request(arguments: argparse.Namespace) -> BenchRequest:
 
 def _dataset(name: str) -> str:
     """A file of this shell's directory as an absolute path, because the agent has another; else a name as it is."""
-    path = Path(name).expanduser()
-    return str(path.absolute()) if path.is_file() else name
+    path = os.path.expanduser(name)  # noqa: PTH111 never raises, as isfile does not
+    return os.path.abspath(path) if os.path.isfile(path) else name  # noqa: PTH100, PTH113
 
 
 def _follow(context: Context, client: AgentClient, load: LoadStatus) -> LoadStatus:
     """Reads the test's state until it has ended; tells a change of level at once and else one line in a while."""
     told: tuple[LoadState, int | None] | None = None
     silent_s = 0.0
-    while load.state not in ENDED:
+    while not load.state.ended:
         here = (load.state, load.progress.level)
         if here != told or silent_s >= CLI_PROGRESS_PERIOD_S:
             context.say(render.progress(load))

@@ -203,7 +203,19 @@ def _of(distribution: Distribution | None, percentile: str) -> str:
 def runs(document: RunList) -> str:
     if not document.runs:
         return "no runs; measure one with `python -m backend bench`"
-    heads = ("run", "started (UTC)", "model", "engine", "users", "best tok/s", "accept", "verdict", "tags", "note")
+    heads = (
+        "run",
+        "started (UTC)",
+        "model",
+        "engine",
+        "draft steps",
+        "users",
+        "best tok/s",
+        "accept",
+        "verdict",
+        "tags",
+        "note",
+    )
     return table(heads, [_run(row) for row in document.runs])
 
 
@@ -215,6 +227,7 @@ def _run(row: RunRow) -> tuple[str, ...]:
         row.started_at_utc[:19].replace("T", " "),
         row.model.rstrip("/").rsplit("/", 1)[-1],
         row.engine,
+        MISSING if row.draft_steps is None else str(row.draft_steps or "off"),
         ",".join(str(level.concurrency) for level in row.levels) or MISSING,
         figure(max(rates, default=None)),
         figure(max(accepted, default=None), 2),

@@ -60,9 +60,11 @@ class Slots:
         left = count() if requests is None else iter(range(requests))
 
         def work() -> Iterator[Prompt]:
-            for _ in left:
+            for number in left:
                 if deadline_ns is not None and monotonic_ns() >= deadline_ns:
                     break
+                if number + 1 == requests:  # the last: from here on there is nothing left to hand out
+                    meter.in_flight.freeze(monotonic_ns())
                 yield next(prompts)
             meter.in_flight.freeze(monotonic_ns())
 

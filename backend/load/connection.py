@@ -49,6 +49,12 @@ def parse_address(url: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise UsageError(f"{url!r} is no URL: {error}") from error
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise UsageError(f"{url!r} holds a character that no URL has; write it in its %XX form")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            "a URL with a name or password in it is not used; give an API key in SLIPSTREAM_ENGINE_API_KEY"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url!r} is no http:// or https:// URL; give one like http://127.0.0.1:30000")
     tls = parts.scheme == "https"

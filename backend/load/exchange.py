@@ -49,7 +49,7 @@ class Exchange:
             "output_tokens": stream.output_tokens,
             "cached_tokens": stream.cached_tokens,
             "finish_reason": stream.finish_reason,
-            "spec": stream.spec(),
+            "spec": stream.spec,
             "http_status": self.status,
             "ok": self.failure is None,
             "error_class": error_class,

@@ -46,7 +46,8 @@ class LoopLag:
 class InFlight:
     """Number of requests on the way, and its mean over time while there was work to hand out.
 
-    A slot that pauses after a failed request counts into the mean: that it is empty is not the client's slowness.
+    A slot that pauses after a failed request counts into the mean: that it is empty is not the client's slowness. Its
+    next request was due before the pause and counts from the pause's end, so no time is counted twice.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class InFlight:
         self._frozen_ns: int | None = None
 
     def change(self, by: int, now_ns: int, *, paused: int = 0) -> None:
+        now_ns = max(now_ns, self._changed_ns)
         if self._frozen_ns is None:
             self._area += (self.now + self._paused) * (now_ns - self._changed_ns)
             self._changed_ns = now_ns

@@ -20,7 +20,6 @@ from backend.load.target import LoadTarget
 from backend.paths import PROJECT_ROOT
 from backend.schema.load import BenchRequest, LevelResult, LiveDelta, LoadState, LoadStatus, RequestRecord
 
-_ENDED = (LoadState.FINISHED, LoadState.STOPPED, LoadState.FAILED, LoadState.INTERRUPTED)
 _LOG_TAIL_CHARS = 600
 
 
@@ -64,13 +63,13 @@ class LoadJob:
 
     def stop(self) -> None:
         """Ends the load test with what it has measured. Open requests are cancelled, the engine goes on serving."""
-        if self._state not in _ENDED and self._state is not LoadState.STOPPING:
+        if not self._state.ended and self._state is not LoadState.STOPPING:
             self._state = LoadState.STOPPING
             self._terminate()
 
     def abort(self, reason: str) -> None:
         """Ends the load test as failed, for a cause that only the agent can see. What was measured is kept."""
-        if self._state not in _ENDED and self._aborted is None:
+        if not self._state.ended and self._aborted is None:
             self._aborted = reason
             self._state = LoadState.STOPPING
             self._terminate()

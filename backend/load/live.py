@@ -78,7 +78,8 @@ class LiveView:
         verify_ct = sum(tick["spec"]["verify_ct"] for tick in self._group)
         correct = sum(tick["spec"]["correct_drafts"] for tick in self._group)
         proposed = sum(tick["spec"]["proposed_drafts"] for tick in self._group)
-        timed = gap_tokens > 0 and gap_ms > 0
+        # A rest too short for a rate holds few gaps, and chunks that came together make them look like a burst.
+        timed = gap_tokens > 0 and gap_ms > 0 and span_s >= thresholds.LOAD_RATE_SPAN_MIN_S
         return LivePoint(
             seq=len(self.points),
             t_s=(last["t_ns"] - (self._origin_ns or 0)) / 1e9,

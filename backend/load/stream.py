@@ -47,6 +47,7 @@ class Stream:
         "pieces",
         "read",
         "seen",
+        "spec",
         "splitter",
         "text_ns",
     )
@@ -67,6 +68,7 @@ class Stream:
         self.cached_tokens: int | None = None
         self.finish_reason: str | None = None
         self.meta: dict[str, Any] = {}
+        self.spec: dict[str, Any] | None = None  # speculation counters, known once the stream is closed
         self.last_payload: bytes | None = None
         self.error: tuple[str, str] | None = None
         self.done = False
@@ -101,25 +103,21 @@ class Stream:
         return self.chunk_ns or self.text_ns
 
     def close(self) -> None:
-        """Reads what was put off to the end of the stream."""
-        if self.last_payload is None:
-            return
+        """Reads what was put off to the end of the stream. Never raises either."""
         try:
-            event = orjson.loads(self.last_payload)
-            self.pieces = [event.get("text") or ""]
-            _read_meta(self, event["meta_info"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            self.fail("protocol", f"the last event cannot be read ({error}): {_excerpt(self.last_payload)}")
+            if self.last_payload is not None:
+                event = orjson.loads(self.last_payload)
+                self.pieces = [event.get("text") or ""]
+                _read_meta(self, event["meta_info"])
+            self.spec = spec_counts(self.meta)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            self.fail("protocol", f"the last event cannot be read ({error}): {_excerpt(self.last_payload or b'')}")
 
     def text(self) -> str:
         """The whole text of the answer."""
         if self.cumulative is None:
             self.cumulative = _looks_cumulative(self)
         return (self.pieces[-1] if self.pieces else "") if self.cumulative else "".join(self.pieces)
-
-    def spec(self) -> dict[str, Any] | None:
-        """Speculation counters, or None."""
-        return spec_counts(self.meta)
 
 
 def read_generate(stream: Stream, payload: bytes, now_ns: int) -> None:
@@ -173,7 +171,7 @@ def _delta(event: dict[str, Any], stream: Stream) -> tuple[str, bool]:
         return "", False
     choice = choices[0]
     if choice.get("finish_reason"):
-        stream.finish_reason = choice["finish_reason"]
+        stream.finish_reason = str(choice["finish_reason"])
     delta = choice.get("delta")
     if delta is None:
         return choice.get("text") or "", False
@@ -187,24 +185,28 @@ def _read_usage(stream: Stream, usage: dict[str, Any]) -> int | None:
     Usage in the trailing event without choices, or in the last event of a stream that had none before, is the total.
     It is not an arrival of that many tokens.
     """
-    stream.input_tokens = usage.get("prompt_tokens", stream.input_tokens)
-    details = usage.get("prompt_tokens_details")
-    if details and details.get("cached_tokens") is not None:
-        stream.cached_tokens = details["cached_tokens"]
-    return usage.get("completion_tokens")
+    stream.input_tokens = _whole(usage, "prompt_tokens", stream.input_tokens)
+    stream.cached_tokens = _whole(usage.get("prompt_tokens_details") or {}, "cached_tokens", stream.cached_tokens)
+    return _whole(usage, "completion_tokens")
 
 
 def _read_meta(stream: Stream, meta: dict[str, Any]) -> None:
+    stream.input_tokens = _whole(meta, "prompt_tokens", stream.input_tokens)
+    stream.cached_tokens = _whole(meta, "cached_tokens", stream.cached_tokens)
     stream.meta = meta
-    stream.input_tokens = meta.get("prompt_tokens", stream.input_tokens)
-    stream.cached_tokens = meta.get("cached_tokens", stream.cached_tokens)
     finish = meta.get("finish_reason")
     if finish is None:
         return
     reason = finish if isinstance(finish, dict) else {"type": str(finish)}
-    stream.finish_reason = reason.get("type")
+    stream.finish_reason = str(reason.get("type"))
     if stream.finish_reason == "abort":
         stream.fail("engine_error", f"the engine aborted the request: {reason.get('message') or 'no reason given'}")
+
+
+def _whole(counts: dict[str, Any], name: str, otherwise: int | None = None) -> int | None:
+    """The count of this name; what is no whole number is no count."""
+    value = counts.get(name)
+    return value if isinstance(value, int) else otherwise
 
 
 def _read_error(stream: Stream, event: dict[str, Any]) -> bool:

@@ -35,7 +35,7 @@ class Ticker:
             self._done += 1
         elif exchange.failure[0] != "cancelled":
             self._failed += 1
-        spec = exchange.stream.spec()
+        spec = exchange.stream.spec
         if spec is None:
             return
         for name in self._spec:

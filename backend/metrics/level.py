@@ -38,6 +38,7 @@ def level_result(concurrency: int, records: Sequence[RequestRecord], client: Cli
             failed=len(failed),
             by_class=dict(Counter(record.error_class or "unknown" for record in failed)),
         ),
+        failures={record.error_class or "unknown": record.error or "" for record in reversed(failed)},
         tokens=_tokens(good),
         metrics=_metrics(concurrency, counted, good),
         acceptance=accepted,
@@ -49,7 +50,7 @@ def level_result(concurrency: int, records: Sequence[RequestRecord], client: Cli
 def _tokens(good: Sequence[RequestRecord]) -> TokenCounts:
     return TokenCounts(
         input=_total([record.input_tokens for record in good]),
-        output=_total([window.output_tokens(record) for record in good]) or 0,
+        output=_total([window.output_tokens(record) for record in good]),
         cached=_total([record.cached_tokens for record in good]),
     )
 

@@ -10,6 +10,11 @@ class Document(BaseModel):
 
 
 class Request(BaseModel):
-    """An immutable question. Unknown keys are refused: a misspelt setting must not be dropped silently."""
+    """An immutable question. Unknown keys are refused: a misspelt setting must not be dropped silently.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+    Numbers are finite.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
+    )

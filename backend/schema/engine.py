@@ -1,7 +1,7 @@
 """Documents about engines: declared flags, a launch request, and the state of a launched engine."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -80,6 +80,16 @@ class EngineState(StrEnum):
     STOPPED = "stopped"  # gone because somebody asked for it
     FAILED = "failed"  # gone, or never ready, with `failure` set
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in (self.STOPPED, self.FAILED)
+
+    @property
+    def serving(self) -> bool:
+        """Whether the model is loaded and requests can be sent, answered or not."""
+        return self in (self.READY, self.DEGRADED)
+
 
 # A phase's name as `diagnose` and every document spell it; the first two belong to a restart, not to the log.
 PhaseName = Literal["stop", "wait_memory", "init", "load_target", "load_draft", "pools", "graphs", "warmup", "ready"]
@@ -118,9 +128,9 @@ class LaunchRequest(Request):
     kind: EngineKind | None = None
     engine: str | None = None
     python: str | None = None
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", pattern=r"^[0-9A-Za-z.:%_-]+$")
     port: int | None = Field(default=None, ge=1, le=65535)
-    gpus: list[str] = []
+    gpus: list[Annotated[str, Field(pattern=r"^[0-9A-Za-z.:/_-]+$")]] = []
     env: dict[str, str] = {}
     flags: list[str] = []
     replace: str | None = None

@@ -1,12 +1,16 @@
 """Documents about load tests: the request, one record per request, one result per concurrency level."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from backend.schema.base import Document, Request
 from backend.schema.engine import EngineKind
+
+# What every server, timer and database holds: a count of 32 bits, a time of a month.
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
 
 
 class Endpoint(StrEnum):
@@ -25,18 +29,18 @@ class BenchRequest(Request):
     endpoint: Endpoint = Endpoint.GENERATE
     concurrency: list[int] = Field(default=[1, 2, 4], min_length=1, max_length=16)
     dataset: str = "code"
-    input_len: int | None = Field(default=None, ge=1)
-    output_len: int = Field(default=128, ge=1)
-    requests: int | None = Field(default=None, ge=1)
-    duration_s: float | None = Field(default=None, gt=0)
-    warmup_requests: int = Field(default=1, ge=0)
+    input_len: Count | None = None
+    output_len: Count = 128
+    requests: Count | None = None
+    duration_s: Seconds | None = None
+    warmup_requests: int = Field(default=1, ge=0, le=2**31 - 1)
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     ignore_eos: bool = True
     chat_template: bool = True
     flush_cache: bool = True
-    seed: int = 0
-    timeout_s: float = Field(default=600.0, gt=0)
+    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+    timeout_s: Seconds = 600.0
     tags: list[str] = []
     note: str = ""
 
@@ -60,6 +64,11 @@ class LoadState(StrEnum):
     STOPPED = "stopped"  # ended by a person; what was measured is kept
     FAILED = "failed"  # the engine or the worker went away; what was measured is kept
     INTERRUPTED = "interrupted"  # the agent died while it ran; what was measured is kept
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in (self.FINISHED, self.STOPPED, self.FAILED, self.INTERRUPTED)
 
 
 class SpecCounts(Document):
@@ -173,19 +182,20 @@ class RequestCounts(Document):
 
 
 class TokenCounts(Document):
-    """Tokens of the successful requests of one level, by the server's counts; `cached` None when it does not say."""
+    """Tokens of the successful requests of one level, by the server's counts; None when it does not say."""
 
     input: int | None
-    output: int
+    output: int | None
     cached: int | None = None
 
 
 class LevelResult(Document):
-    """Result of one concurrency level."""
+    """Result of one concurrency level. `failures`: what the first failed request of each error class said."""
 
     concurrency: int
     seconds: float
     requests: RequestCounts
+    failures: dict[str, str] = {}
     tokens: TokenCounts
     metrics: Metrics
     acceptance: Acceptance | None = None

@@ -31,6 +31,8 @@ class RunRow(Document):
     pinned: bool = False
     state: LoadState
     config_hash: str = ""
+    draft_steps: int | None = None
+    """Draft steps of speculative decoding; 0 when it was off, None where the server did not say."""
 
 
 class RunList(Document):

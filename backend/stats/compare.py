@@ -103,10 +103,10 @@ def _without_ratio(
 ) -> tuple[Verdict, str]:
     absent = [
         f"{side}: {why_absent(level, measure)}"
-        for side, level, value in zip("ab", levels, figures, strict=True)
+        for side, level, value in zip("AB", levels, figures, strict=True)
         if value is None
     ]
-    return "not_comparable", "; ".join(absent) or "a is 0"
+    return "not_comparable", "; ".join(absent) or "A is 0"
 
 
 def _verdict(interval: Interval | None, better: str) -> Verdict:

@@ -54,10 +54,15 @@ def confounds(a: RunDetail, b: RunDetail) -> list[str]:
     found = [_differs(name, a.bench.request, b.bench.request) for name in _MEASURING]
     found += _levels_of_one_side(a.bench, b.bench)
     found += _engine(a.bench, b.bench)
-    found += _named_differences("host", a.host, b.host)
+    found += _named_differences("host", _machine(a), _machine(b))
     found += _named_differences("version of", dict(a.versions), dict(b.versions))
     found += [_trouble(name, run) for name, run in (("a", a), ("b", b))]
     return [one for one in found if one]
+
+
+def _machine(run: RunDetail) -> dict[str, object]:
+    """The host without its environment: what of that concerns an engine stands in the engine's own record."""
+    return {name: value for name, value in run.host.items() if name != "environment"}
 
 
 def _differs(name: str, a: BenchRequest, b: BenchRequest) -> str:
@@ -67,7 +72,7 @@ def _differs(name: str, a: BenchRequest, b: BenchRequest) -> str:
 
 def _levels_of_one_side(a: Bench, b: Bench) -> list[str]:
     levels = [{level.concurrency for level in bench.levels} for bench in (a, b)]
-    only = {"a": sorted(levels[0] - levels[1]), "b": sorted(levels[1] - levels[0])}
+    only = {"A": sorted(levels[0] - levels[1]), "B": sorted(levels[1] - levels[0])}
     return [f"concurrency {', '.join(map(str, some))} only in {side}" for side, some in only.items() if some]
 
 

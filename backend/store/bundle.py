@@ -7,6 +7,7 @@ and as read, and every part is decoded before anything is stored.
 
 import hashlib
 import io
+import lzma
 import sqlite3
 import struct
 import zipfile
@@ -46,8 +47,9 @@ MANIFEST, RUN, REQUESTS, LOG = "manifest.json", "run.json", "requests.jsonl", "e
 _REQUIRED = (RUN, REQUESTS)
 _OPTIONAL = (*samples.TABLES, LOG)
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the same run gives the same bytes
-# What `zipfile` raises on damaged bytes: a flipped bit in an offset gives ValueError, one in a flag RuntimeError.
-_BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, struct.error)
+# What `zipfile` raises on damaged bytes: a flipped bit in an offset gives ValueError, one in a flag RuntimeError, in
+# the compression method whatever bzip2 (OSError) and LZMA say about bytes that are not theirs.
+_BAD_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError, struct.error)
 _IN_CHUNKS = {"chunk_ns", "chunk_tokens"}
 _CUT = b"\n... %d bytes left out of this export ...\n"
 

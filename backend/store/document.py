@@ -1,5 +1,7 @@
 """One stored run as a document: the rows of `runs`, `tags` and `levels` together, and `run.json` of an export."""
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from backend.redact import redact_argv, redact_env, redact_settings, redact_text
@@ -55,6 +57,7 @@ class StoredRun(Document):
             pinned=self.pinned,
             state=self.state,
             config_hash=self.engine.config_hash,
+            draft_steps=draft_steps(self.engine.effective),
         )
 
     def detail(self, *, request_count: int, sample_tables: list[str]) -> RunDetail:
@@ -103,6 +106,14 @@ def headline(level: LevelResult) -> RunLevel:
 
 def engine_label(kind: str, version: str | None) -> str:
     return f"{kind} {version}" if version else kind
+
+
+def draft_steps(effective: Mapping[str, object]) -> int | None:
+    """What `RunRow.draft_steps` says, from the engine's effective settings."""
+    if effective.get("speculative_algorithm"):
+        steps = effective.get("speculative_num_steps")
+        return steps if isinstance(steps, int) else None
+    return 0 if "speculative_algorithm" in effective else None
 
 
 def without_secrets(run: StoredRun) -> StoredRun:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pydantic import TypeAdapter
 
 from backend.clock import utc_now
-from backend.schema.load import LevelResult, LoadState, RequestRecord
+from backend.schema.load import BenchEngine, LevelResult, LoadState, RequestRecord
 from backend.schema.run import RunLevel, RunRow
-from backend.store.document import StoredRun, engine_label, headline, verdict_of
+from backend.store.document import StoredRun, draft_steps, engine_label, headline, verdict_of
 
 # Columns of `requests` that are fields of RequestRecord with the same name; the other fields are in `rest`.
 _RECORD_COLUMNS = (
@@ -149,6 +149,7 @@ def _run_row(db: sqlite3.Connection, row: sqlite3.Row) -> RunRow:
         levels=[RunLevel(**level) for level in levels],
         tags=_tags(db, row["id"]),
         pinned=bool(row["pinned"]),
+        draft_steps=draft_steps(BenchEngine.model_validate_json(row["engine"]).effective),
         **{name: row[name] for name in ("id", "started_at_utc", "model", "verdict", "note", "state", "config_hash")},
     )
 

@@ -108,7 +108,8 @@ def read(path: Path, model: type[Sample]) -> tuple[list[Sample], dict[str, objec
 
 def decode(content: bytes, model: type[Sample]) -> tuple[list[Sample], dict[str, object]]:
     """Rows and notes from a Parquet file's bytes. Arrow's errors and pydantic's ValidationError pass through."""
-    table = pq.read_table(io.BytesIO(content))
+    # One thread: the tables are small, and Arrow's pools can abort a process that ends right after using them.
+    table = pq.ParquetFile(io.BytesIO(content), pre_buffer=False).read(use_threads=False)
     notes = json.loads((table.schema.metadata or {}).get(_NOTES_KEY, b"{}"))
     return [model.model_validate(row) for row in table.to_pylist()], notes
 

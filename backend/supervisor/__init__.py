@@ -3,7 +3,7 @@
 from backend.supervisor.diagnose import diagnose_log
 from backend.supervisor.limits import Limits
 from backend.supervisor.memory import host_memory_used
-from backend.supervisor.state import ENDED, transition
+from backend.supervisor.state import transition
 from backend.supervisor.supervisor import Supervisor
 
-__all__ = ["ENDED", "Limits", "Supervisor", "diagnose_log", "host_memory_used", "transition"]
+__all__ = ["Limits", "Supervisor", "diagnose_log", "host_memory_used", "transition"]

@@ -1,6 +1,7 @@
 """One engine as the agent knows it: state, what was executed, what its log says, and who waits for a change."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from backend.supervisor.process_tree import ProcessTree
 from backend.supervisor.procfs import ProcessId, boot_id, command_line
 from backend.supervisor.records import EngineRecord, RecordedProcess
 from backend.supervisor.spec import LaunchSpec, redact_request
-from backend.supervisor.state import ENDED, transition
+from backend.supervisor.state import transition
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Engine:
     lost: list[ProcessId] = field(default_factory=list)
     stop_requested: bool = False
     last_output_s: float = field(default_factory=monotonic_s)
+    port_claim: socket.socket | None = None  # held from the choice of the port until the engine itself listens
 
     def __post_init__(self) -> None:
         self.file = LogFile(self.log_path)
@@ -62,11 +64,17 @@ class Engine:
         self._changed = asyncio.Event()
         self._log_clock_s = 0.0
 
+    def release_port(self) -> None:
+        """The engine listens, or never will: the port speaks for itself again."""
+        if self.port_claim is not None:
+            self.port_claim.close()
+            self.port_claim = None
+
     # ---- state
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDED
+        return self.state.ended
 
     def move(self, target: EngineState) -> None:
         """To another state, which is refused when it is no legal move."""

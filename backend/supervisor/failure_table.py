@@ -89,7 +89,8 @@ FAILURES: tuple[FailureRow, ...] = (
         "port_in_use",
         r"[Aa]ddress already in use",
         r"EADDRINUSE",
-        advice="another process listens there: choose another --port",
+        advice="another process listens there: start again without a port and a free one is picked, or choose another "
+        "--port",
     ),
     _row(
         "missing_kernel_for_arch",
@@ -99,6 +100,15 @@ FAILURES: tuple[FailureRow, ...] = (
         r"not supported on \.target",
         advice="the engine was built without code for this GPU's architecture: install a build for it, or choose "
         "another backend",
+    ),
+    _row(
+        "driver_or_library",
+        # Not anywhere in a line: engines also list optional modules that they go on without.
+        r"^ModuleNotFoundError: No module named ",
+        r"^\S*python[\d.]*: No module named ",
+        r"^\S*python[\d.]*: Error while finding module specification",
+        advice="the interpreter lacks a module that the engine needs: give the interpreter of the environment that the "
+        "engine is installed in (--engine ENV/bin/python), or install the module there",
     ),
     _row(
         "driver_or_library",

@@ -15,9 +15,9 @@ _REFUSAL = re.compile(
 _NEVER = ("  ", "server_args=", "INFO: ", "Ignore import error", "kill_process_tree called")
 
 
-def failure(failure_class: str, cause: str, line: int | None = None) -> Failure:
-    """A failure of this class with its usual advice."""
-    return Failure(failure_class=failure_class, cause=cause, line=line, advice=ADVICE[failure_class])
+def failure(failure_class: str, cause: str, line: int | None = None, advice: str | None = None) -> Failure:
+    """A failure of this class, with its usual advice where there is none for this very cause."""
+    return Failure(failure_class=failure_class, cause=cause, line=line, advice=advice or ADVICE[failure_class])
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class _Found:
     line: int
     phase: PhaseName | None
 
-    def as_failure(self, failure_class: str) -> Failure:
+    def as_failure(self, failure_class: str, advice: str | None = None) -> Failure:
         where = f" (during {self.phase})" if self.phase not in {None, "init", "ready"} else ""
-        return failure(failure_class, self.message.strip()[:FAILURE_CAUSE_SHOWN_CHARS] + where, self.line)
+        return failure(failure_class, self.message.strip()[:FAILURE_CAUSE_SHOWN_CHARS] + where, self.line, advice)
 
 
 class FailureReader:
@@ -61,7 +61,7 @@ class FailureReader:
         """
         if self._cause is not None:
             row, found = self._cause
-            return found.as_failure(row.failure_class)
+            return found.as_failure(row.failure_class, row.advice)
         wrapper_class = self._wrapper[0].failure_class if self._wrapper else "unknown"
         if self._exception is not None:
             refused = self._exception.phase in {None, "init"} and _REFUSAL.match(self._exception.message)

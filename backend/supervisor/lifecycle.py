@@ -151,6 +151,7 @@ async def read_server_info(engine: Engine) -> None:
 
 def serve(engine: Engine) -> None:
     """READY, with alarms for what makes it useless although it answers."""
+    engine.release_port()
     now = monotonic_s()
     if engine.ready_seconds is None:
         engine.ready_seconds = round(now - engine.process_started_s, 3)

@@ -70,6 +70,33 @@ def _name(pid: int) -> str:
         return f"pid {pid}"
 
 
+def claim_port(port: int) -> socket.socket | None:
+    """Promises a port to one engine, among all agents of this host, until the returned socket is closed.
+
+    None: it is promised already. Between a look at a port and the moment an engine listens on it lie seconds, in which
+    another agent would find it free. The claim is a name in Linux's abstract socket namespace, which ends with the
+    process that holds it: a killed agent leaves nothing behind.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim.bind(f"\0slipstream-engine-port-{port}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
+
+
+def claim_free_port(host: str, taken: Collection[int]) -> tuple[int, socket.socket]:
+    """As `find_free_port`, and claims it."""
+    promised = set(taken)
+    while True:
+        port = find_free_port(host, promised)
+        claim = claim_port(port)
+        if claim is not None:
+            return port, claim
+        promised.add(port)
+
+
 def find_free_port(host: str, taken: Collection[int]) -> int:
     """The lowest port from FIRST_ENGINE_PORT up that is free and not in `taken` (promised to another launch)."""
     for port in range(FIRST_ENGINE_PORT, LAST_ENGINE_PORT + 1):

@@ -39,7 +39,8 @@ async def server_info(url: str, api_key: str | None, timeout_s: float = SERVER_I
     states = body.pop("internal_states", None)
     version = body.get("version")
     return ServerInfo(
-        version=version if isinstance(version, str) else None,
+        # The kind of engine stands beside its version wherever that is shown.
+        version=version.removeprefix("reference-") if isinstance(version, str) else None,
         effective=redact_settings(body),
         ledger=_ledger(states),
     )

@@ -7,7 +7,6 @@ interpreter is named, else the reference engine.
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +15,13 @@ from pathlib import Path
 from backend.checkpoint import require_checkpoint
 from backend.engine_scan import scan_engine
 from backend.errors import InputError, UsageError
+from backend.flagwords import GivenFlag, check_flags, value_of, wrong_variable
 from backend.paths import PROJECT_ROOT, TINY_CHECKPOINT
 from backend.redact import REDACTED, redact_argv, redact_env
 from backend.schema.engine import EngineKind, LaunchRequest
-from backend.supervisor.flags import GivenFlag, check_flags, split_unchecked_flags, value_of
 
 MARKER = "SLIPSTREAM_ENGINE_ID"
 
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Variables that change what an engine does or measures: stored with a run even when they were inherited.
 _TELLING_PREFIXES = (
     "CUDA_",
@@ -100,6 +98,16 @@ class LaunchSpec:
 
 def prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
     """Checks a request and completes it. Raises UsageError (flags, environment) and InputError (model, interpreter)."""
+    try:
+        return _prepare(request, port, state_dir)
+    except (OSError, RuntimeError) as error:  # a path that is too long, not permitted, or of a user who does not exist
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(
+            f"a path of this launch cannot be used: {reason}; check model, engine and interpreter"
+        ) from error
+
+
+def _prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
     kind = _kind(request)
     env = _environment(request)
     model = require_checkpoint(request.model or str(TINY_CHECKPOINT))
@@ -109,7 +117,7 @@ def prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
         flags, warnings, version = check_flags(request.flags, scan), [], scan.version
         python, cwd = request.python or sys.executable, PROJECT_ROOT
     else:
-        flags, version = split_unchecked_flags(request.flags), None
+        flags, version = check_flags(request.flags, None), None
         warnings = ["the flags were not checked: reading SGLang's declarations is not available in this version"]
         python, tree = _interpreter(request)
         if tree is not None:
@@ -147,10 +155,9 @@ def _kind(request: LaunchRequest) -> EngineKind:
 
 def _environment(request: LaunchRequest) -> dict[str, str]:
     for name, value in request.env.items():
-        if not _ENV_NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a name for an environment variable: letters, digits and _ only")
-        if "\0" in value or "\n" in value:
-            raise UsageError(f"the value of environment variable {name} contains a NUL or a line break")
+        wrong = wrong_variable(name, value)
+        if wrong:
+            raise UsageError(wrong)
     if not request.gpus:
         return dict(request.env)
     if "CUDA_VISIBLE_DEVICES" in request.env:

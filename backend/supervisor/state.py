@@ -12,7 +12,6 @@ MOVES: dict[S, frozenset[S]] = {
     S.STOPPED: frozenset(),
     S.FAILED: frozenset(),
 }
-ENDED = frozenset({S.STOPPED, S.FAILED})
 
 
 def transition(current: S, target: S) -> S:

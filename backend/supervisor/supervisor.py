@@ -14,7 +14,7 @@ from backend.supervisor.engine import Engine, adopted_engine, api_key_of, new_en
 from backend.supervisor.failures import failure
 from backend.supervisor.limits import Limits
 from backend.supervisor.memory import MemoryReader, host_memory_used
-from backend.supervisor.ports import find_free_port, require_free_port
+from backend.supervisor.ports import claim_free_port, claim_port, require_free_port
 from backend.supervisor.process_tree import kill_left_overs
 from backend.supervisor.procfs import boot_id, is_alive, left_over_processes
 from backend.supervisor.records import EngineRecord, Records
@@ -61,13 +61,20 @@ class Supervisor:
         anything is started or, with `replace`, stopped."""
         old = self._get(request.replace) if request.replace is not None else None
         taken = {e.port for e in self._engines.values() if not e.has_ended and e is not old}
-        port = request.port
+        claim = None
+        port = request.port or (old.port if old is not None else None)
         if port is None:
-            port = old.port if old is not None else find_free_port(request.host, taken)
-        spec = prepare(request, port, self._paths.home)
-        if port in taken or old is None or old.port != port or old.has_ended:
-            require_free_port(request.host, port, taken)
+            port, claim = claim_free_port(request.host, taken)
+        try:
+            spec = prepare(request, port, self._paths.home)
+            if port in taken or old is None or old.port != port or old.has_ended:
+                require_free_port(request.host, port, taken)
+        except SlipstreamError:
+            if claim is not None:
+                claim.close()
+            raise
         engine = new_engine(f"e-{secrets.token_hex(4)}", spec, request, self._paths.logs)
+        engine.port_claim = claim
         if old is not None and not old.has_ended:
             engine.state = EngineState.REPLACING
         self._engines[engine.id] = engine
@@ -125,6 +132,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         for engine in self._engines.values():
+            engine.release_port()
             self._save(engine)
             if engine.tree is not None:
                 engine.tree.close()
@@ -167,6 +175,7 @@ class Supervisor:
             require_free_port(engine.host, engine.port, taken)
         except SlipstreamError as error:
             return failure("port_in_use", str(error))
+        engine.port_claim = engine.port_claim or claim_port(engine.port)
         if engine.state is EngineState.REPLACING:
             engine.move(EngineState.STARTING)
         problem = lifecycle.start(engine, self._memory_used)
@@ -242,6 +251,7 @@ class Supervisor:
         await stopping.wait_for_memory(engine, self._limits, self._memory_used)
 
     def _finish(self, engine: Engine, problem: Failure | None) -> None:
+        engine.release_port()
         engine.log.clock.finish(monotonic_s())
         engine.failure = problem
         self._records.remove(engine.id)

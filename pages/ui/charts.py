@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from backend.schema.host import DeviceSample, TelemetrySample
 from backend.schema.load import LivePoint
 from pages.ui import format as fmt
+from pages.ui.labels import component_label
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Chart:
 
 def throughput(points: Sequence[LivePoint]) -> Chart:
     """Output tokens per second over the test, all users together and one user."""
-    shown = thin(points)
+    shown = thin(measured(points))
     everybody = go.Scatter(x=_x(shown), y=[p.output_tok_s for p in shown], name="all users", mode="lines")
     one = go.Scatter(x=_x(shown), y=[p.tok_s_user for p in shown], name="per user", mode="lines", line={"dash": "dot"})
     layout = _layout("Output tok/s", "seconds since start", "tok/s")
@@ -49,9 +50,9 @@ def throughput(points: Sequence[LivePoint]) -> Chart:
 
 def acceptance(points: Sequence[LivePoint], per_position: Sequence[float]) -> Chart:
     """Accept length over the test, and how often each draft position was accepted."""
-    shown = thin(points)
+    shown = thin(measured(points))
     shares = [round(share * 100, 1) for share in per_position]
-    layout = _pair("Accept length (tokens per verify step)", "Accepted per draft position (%)")
+    layout = _pair("Accept length (tok/step)", "Accepted by draft (%)")
     layout.xaxis2.title = None
     layout.yaxis2.update(range=[0, 119], tickvals=[0, 50, 100])
     line = go.Scatter(x=_x(shown), y=[p.accept_length for p in shown], name="accept length", mode="lines")
@@ -72,7 +73,7 @@ def acceptance(points: Sequence[LivePoint], per_position: Sequence[float]) -> Ch
 
 def latency(points: Sequence[LivePoint]) -> Chart:
     """Time to first token and token-weighted inter-token latency over the test."""
-    shown = thin(points)
+    shown = thin(measured(points))
     traces = [
         go.Scatter(
             x=_x(shown),
@@ -101,9 +102,8 @@ def memory(samples: Sequence[TelemetrySample], device: str, *, live: bool = Fals
     names = sorted({n: 0 for s in shown for n in component_bytes(s, device)}, key=NOT_ITEMISED.__eq__)
     peak = max((sum(component_bytes(s, device).values()) for s in shown), default=0)
     unit, scale = ("GiB", GIB) if peak >= GIB else ("MiB", MIB)
-    figure = go.Figure(
-        layout=_layout(f"Engine memory, {_title(shown, device)}", "seconds from now" if live else "seconds", unit)
-    )
+    title = f"Engine memory by component ({_title(shown, device)})"
+    figure = go.Figure(layout=_layout(title, "seconds from now" if live else "seconds", unit))
     origin = shown[-1 if live else 0].t_ns if shown else 0
     x = [round((s.t_ns - origin) / 1e9, 1) for s in shown]
     for name in names:
@@ -111,7 +111,7 @@ def memory(samples: Sequence[TelemetrySample], device: str, *, live: bool = Fals
         figure.add_scatter(
             x=x,
             y=[None if v is None else float(f"{v / scale:.4g}") for v in y],
-            name=name.replace("_", " "),
+            name=component_label(name),
             mode="lines",
             line={"width": 1},
             stackgroup="memory",
@@ -124,7 +124,7 @@ def memory(samples: Sequence[TelemetrySample], device: str, *, live: bool = Fals
     if not names:
         return Chart(figure, f"No memory of the engine is known on {device}.")
     last = component_bytes(shown[-1], device)
-    parts = ", ".join(f"{name.replace('_', ' ')} {fmt.memory(value)}" for name, value in last.items())
+    parts = ", ".join(f"{component_label(name)} {fmt.memory(value)}" for name, value in last.items())
     return Chart(figure, f"Engine memory on {device} now: {parts}.")
 
 
@@ -185,6 +185,11 @@ def thin(items: Sequence[T], most: int = MAX_POINTS) -> list[T]:
     items = list(items)
     step = -(-len(items) // most) if items else 1
     return items[::-1][::step][::-1]
+
+
+def measured(points: Iterable[LivePoint]) -> list[LivePoint]:
+    """Without the warm-up of a level: a few requests do not load the engine as that level does."""
+    return [p for p in points if p.phase != "warmup"]
 
 
 def _x(points: Iterable[LivePoint]) -> list[float]:

@@ -16,7 +16,7 @@ from backend.schema.engine import EngineStatus, LaunchRequest
 from backend.schema.host import Status
 from backend.schema.run import RunPatch
 from pages.ui import client, form, session
-from pages.ui.live import ENDED, current_engine, is_moving
+from pages.ui.live import current_engine, is_moving
 from pages.ui.loadform import bench_request
 
 
@@ -100,7 +100,7 @@ def _launch(agent: AgentClient, status: Status, request: LaunchRequest) -> None:
 
 
 def _replaced(engine: EngineStatus | None) -> str | None:
-    return None if engine is None or engine.state in ENDED else engine.id
+    return None if engine is None or engine.state.ended else engine.id
 
 
 def _said(title: str, act: Callable[[], object]) -> None:

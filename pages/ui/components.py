@@ -19,7 +19,8 @@ from pages.ui.live import current_engine
 
 log = logging.getLogger(__name__)
 
-CHART_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+# Dragging zooms and a double click ends it; the row of buttons would cover titles and legends.
+CHART_CONFIG = {"displayModeBar": False}
 
 
 @contextmanager
@@ -173,7 +174,7 @@ def client_verdict(levels: Sequence[LevelResult]) -> None:
 def first_steps() -> None:
     """What a newcomer does next."""
     st.info(
-        "1. **Start engine** on the left: the built-in reference engine serves a tiny model in a few seconds.\n"
+        "1. **Start engine**: the built-in reference engine serves a tiny model in a few seconds.\n"
         "2. **Start load test**: tokens, latency, acceptance and memory appear here while it runs.\n"
         "3. Turn **MTP speculative decoding** on, restart, test again, and compare the two runs under Compare A/B.",
         title="No engine runs yet",

@@ -3,13 +3,12 @@
 Everything is read from the engine's own `Scan`; a control that it does not declare does not exist.
 """
 
-import difflib
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
+from backend.flagwords import number_of, split_flags, wrong_flag, wrong_value, wrong_variable
 from backend.paths import PROJECT_ROOT, TINY_CHECKPOINT
 from backend.schema.engine import EngineKind, Flag, FlagValue, LaunchRequest, Scan
 
@@ -18,10 +17,6 @@ TINY_MODEL = str(TINY_CHECKPOINT.relative_to(PROJECT_ROOT))
 ALGORITHM = "--speculative-algorithm"
 MTP_ALGORITHM = "NEXTN"
 MODEL_FLAG = "--model-path"
-# The agent sets these itself, from the fields of the request.
-OWN_FLAGS = (MODEL_FLAG, "--host", "--port")
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-NEGATIVE_NUMBER = re.compile(r"-\d")
 
 Group = Literal["speculation", "backends", "memory"]
 
@@ -209,25 +204,10 @@ def draft_from(scan: Scan, request: LaunchRequest) -> Draft:
 def flag_values(scan: Scan, words: Sequence[str]) -> dict[str, str]:
     """Flags of a command line by their declared name; an empty value is a switch."""
     found: dict[str, str] = {}
-    for name, values in split_flags(words):
-        flag = scan.flag(name)
-        found[flag.flag if flag else name] = shlex.join(values)
+    for given in split_flags(words, scan):
+        flag = scan.flag(given.name)
+        found[flag.flag if flag else given.name] = shlex.join(given.values)
     return found
-
-
-def split_flags(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """`--a 1 --b=2 --c` as (`--a`, [1]), (`--b`, [2]), (`--c`, []). Words before the first flag go to ``""``."""
-    name, values = "", list[str]()
-    for word in words:
-        if word.startswith("-") and not NEGATIVE_NUMBER.match(word):
-            if name or values:
-                yield name, values
-            name, equals, value = word.partition("=")
-            values = [value] if equals else []
-        else:
-            values.append(word)
-    if name or values:
-        yield name, values
 
 
 def taken_flags(scan: Scan, draft: Draft) -> set[str]:
@@ -242,10 +222,12 @@ def other_flags(scan: Scan, text: str, taken: Set[str] = frozenset()) -> tuple[l
         words = shlex.split(text, comments=True)
     except ValueError as error:
         return [], f"Cannot be split into words: {error}. Close every quotation mark."
-    if not scan.flags:  # nothing is known to check against: the agent will say
-        return words, None
-    for name, values in split_flags(words):
-        message = _wrong_with(scan, name, values, taken)
+    known = scan if scan.flags else None
+    for given in split_flags(words, known):
+        flag = scan.flag(given.name)
+        if flag and flag.flag in taken:
+            return words, f"{given.name} is set by its own control; remove it here."
+        message = wrong_flag(given, known)
         if message:
             return words, message
     return words, None
@@ -259,8 +241,11 @@ def environment(text: str) -> tuple[dict[str, str], str | None]:
         if not line or line.startswith("#"):
             continue
         name, equals, value = line.partition("=")
-        if not equals or not ENV_NAME.match(name):
-            return found, f"Line {number}: `{line}` is not KEY=VALUE; a name has letters, digits and underscores."
+        if not equals:
+            return found, f"Line {number}: `{line}` is not KEY=VALUE."
+        wrong = wrong_variable(name, value)
+        if wrong:
+            return found, f"Line {number}: {wrong}."
         if name in found:
             return found, f"Line {number}: {name} is set twice; keep one line."
         found[name] = value
@@ -289,49 +274,9 @@ def _curated_flags(scan: Scan, draft: Draft, problems: dict[str, str]) -> list[s
     return flags
 
 
-def _wrong_with(scan: Scan, name: str, values: list[str], taken: Set[str]) -> str | None:
-    if not name:
-        return f"`{values[0]}` stands before the first flag; write `--flag value`."
-    flag = scan.flag(name)
-    if flag is None:
-        near = difflib.get_close_matches(name, [f.flag for f in scan.flags], n=2)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"{name} is not a flag of this engine ({scan.version or 'version unknown'}).{hint}"
-    if flag.flag in OWN_FLAGS:
-        return f"{name} is set by its own field; remove it here."
-    if flag.flag in taken:
-        return f"{name} is set by its own control; remove it here."
-    return wrong_value(flag, values)
-
-
-def wrong_value(flag: Flag, values: Sequence[str]) -> str | None:
-    """What the engine's declaration says against these words, or None."""
-    if flag.type == "bool":
-        return f"{flag.flag} is a switch and takes no value, not {' '.join(values)!r}." if values else None
-    if not values:
-        return f"{flag.flag} needs a value."
-    if flag.type != "list" and len(values) > 1:
-        return f"{flag.flag} takes one value, not {len(values)}: {' '.join(values)!r}."
-    for value in values:
-        if flag.choices and flag.choices_complete and value not in flag.choices:
-            return f"{flag.flag} {value!r} is outside its choices: {', '.join(flag.choices)}."
-        if flag.type in ("int", "float") and not _is_number(flag.type, value):
-            return f"{flag.flag} needs {'a whole number' if flag.type == 'int' else 'a number'}, not {value!r}."
-    return None
-
-
-def _is_number(kind: str, text: str) -> bool:
-    try:
-        (int if kind == "int" else float)(text)
-    except ValueError:
-        return False
-    return True
-
-
 def typed_word(flag: Flag, word: str) -> FlagValue:
     """A word of a command line as the control holds it; a word of the wrong type stays text."""
     if flag.type == "bool":
         return True
-    if flag.type in ("int", "float") and _is_number(flag.type, word):
-        return int(word) if flag.type == "int" else float(word)
-    return word
+    number = number_of(flag, word)
+    return word if number is None else number

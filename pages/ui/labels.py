@@ -49,14 +49,37 @@ PHASES: dict[PhaseName, str] = {
     "ready": "Ready",
 }
 
+# Parts of the memory ledger whose names need more than spaces for underscores.
+COMPONENTS = {
+    "mtp_weights": "MTP weights",
+    "kv_pool": "KV pool",
+    "draft_kv": "draft KV",
+    "intermediate_ssm": "intermediate SSM states",
+    "intermediate_conv": "intermediate conv states",
+}
+
+
+def component_label(name: str) -> str:
+    """A part of the memory ledger in words: `kv_pool` → `KV pool`."""
+    return COMPONENTS.get(name, name.replace("_", " "))
+
+
 PHASE_ICONS = {
     "done": ":green[:material/check_circle:]",
     "running": ":orange[:material/pending:]",
     "waiting": ":gray[:material/radio_button_unchecked:]",
     "skipped": ":gray[:material/remove:]",
     "failed": ":red[:material/cancel:]",
+    "missed": ":gray[:material/remove:]",
 }
-PHASE_WORDS = {"done": "done", "running": "running", "waiting": "to come", "skipped": "not needed", "failed": "failed"}
+PHASE_WORDS = {
+    "done": "done",
+    "running": "running",
+    "waiting": "to come",
+    "skipped": "not needed",
+    "failed": "failed",
+    "missed": "not reached",
+}
 
 VERDICTS = {
     "ok": "ok",
@@ -82,6 +105,7 @@ COMPARED = {
     "not_distinguishable": "not distinguishable",
     "not_comparable": "not comparable",
 }
+NOT_JUDGED = "not judged"  # a figure without an interval: the reason beside it says why
 BETTER = {"higher": "higher", "lower": "lower", "neither": ""}
 STATISTICS = {"p50": "median", "p99": "p99"}
 

@@ -162,7 +162,7 @@ def _control(control: form.Control, flag: Flag, draft: form.Draft, made: form.Pl
         "disabled": derived or (control.key in form.NEED_MTP and not draft.mtp),
     }
     label = label_of(control.label, flag.flag in changed)
-    default = "engine decides" if flag.default is None else f"default {flag.default}"
+    default = "not set" if flag.default is None else f"default: {flag.default}"
     if flag.choices:
         _choice(label, flag, default, common)
     elif flag.type == "bool":

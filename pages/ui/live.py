@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from backend.schema.engine import EngineState, EngineStatus, LogChunk
 from backend.schema.host import Status, TelemetryDelta, TelemetrySample
-from backend.schema.load import LiveDelta, LivePoint, LoadState, LoadStatus
+from backend.schema.load import LiveDelta, LivePoint, LoadStatus
 
 # One reading per second for 20 minutes: the charts thin more than they can show.
 KEPT_POINTS = 1200
@@ -18,8 +18,6 @@ TICK_S = 1.0  # while a launch or a load test goes on
 WATCH_S = 5.0  # while an engine only serves: often enough to see it die, rare enough to cost nothing
 
 MOVING = {EngineState.REPLACING, EngineState.STARTING, EngineState.STOPPING}
-ENDED = {EngineState.STOPPED, EngineState.FAILED}
-LOADING = {LoadState.PREPARING, LoadState.WARMUP, LoadState.RUNNING, LoadState.STOPPING}
 
 
 @dataclass
@@ -77,14 +75,14 @@ class LogBuffer:
 
 def current_engine(status: Status) -> EngineStatus | None:
     """The engine that the controls act on: the newest that is not gone, else the newest."""
-    alive = [engine for engine in status.engines if engine.state not in ENDED]
+    alive = [engine for engine in status.engines if not engine.state.ended]
     return next(iter(alive or status.engines), None)
 
 
 def current_load(status: Status) -> LoadStatus | None:
     """The load test that runs, else the newest."""
     newest = sorted(status.loads, key=lambda load: load.started_at_utc, reverse=True)
-    return next((load for load in newest if load.state in LOADING), next(iter(newest), None))
+    return next((load for load in newest if not load.state.ended), next(iter(newest), None))
 
 
 def is_moving(engine: EngineStatus | None) -> bool:
@@ -93,11 +91,11 @@ def is_moving(engine: EngineStatus | None) -> bool:
 
 
 def is_serving(engine: EngineStatus | None) -> bool:
-    return engine is not None and engine.state in (EngineState.READY, EngineState.DEGRADED)
+    return engine is not None and engine.state.serving
 
 
 def is_loading(load: LoadStatus | None) -> bool:
-    return load is not None and load.state in LOADING
+    return load is not None and not load.state.ended
 
 
 def tick_interval(status: Status) -> float | None:

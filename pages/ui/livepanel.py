@@ -10,19 +10,19 @@ from backend.schema.host import Status
 from backend.schema.load import Bench, LivePoint, LoadState, LoadStatus
 from pages.ui import charts, components, live, session, tables
 from pages.ui import format as fmt
-from pages.ui.labels import ENGINE_STATES, LOAD_STATES, PHASE_ICONS, PHASE_WORDS
+from pages.ui.labels import ENGINE_STATES, LOAD_STATES, PHASE_ICONS, PHASE_WORDS, component_label
 
 LOG_LINES = 30
 STALE_POINTS = 3  # a reading of the last three ticks still counts as the present one
 
 # label, field of a live point, % if a share, why there may be none
 KPIS = (
-    ("Output (tok/s)", "output_tok_s", "", "no token in the last ticks"),
+    ("Output (tok/s)", "output_tok_s", "", "no token in the last seconds"),
     ("Per user (tok/s)", "tok_s_user", "", "no stream of two tokens yet"),
     ("Accept length", "accept_length", "", "the engine reports no speculation (MTP off)"),
     ("Accept rate", "accept_rate", "%", "the engine reports no speculation (MTP off)"),
-    ("TTFT (ms)", "ttft_ms", "", "no first token in the last ticks"),
-    ("ITL (ms)", "itl_ms", "", "no second token in the last ticks"),
+    ("TTFT (ms)", "ttft_ms", "", "no first token in the last seconds"),
+    ("ITL (ms)", "itl_ms", "", "no second token in the last seconds"),
 )
 
 
@@ -36,7 +36,7 @@ def draw(agent: AgentClient) -> None:
         if engine is not None and live.is_moving(engine):
             _launch_progress(agent, engine)
         elif load is not None:
-            _load(agent, load)
+            _load(agent, load, engine)
         if live.is_serving(engine):
             _memory(agent)
         _updated(status)
@@ -50,7 +50,7 @@ def failure(engine: EngineStatus) -> None:
     where = f" (log line {found.line})" if found.line else ""
     st.error(
         f"**Cause**{where}: {fmt.plain(found.cause)}\n\n**What to do**: {fmt.plain(found.advice)}",
-        title=f"The engine failed: {found.failure_class}",
+        title=f"The engine failed: {found.failure_class.replace('_', ' ')}",
         icon=":material/error:",
     )
 
@@ -75,7 +75,7 @@ def launch_details(agent: AgentClient, engine: EngineStatus) -> None:
             if engine.ledger:
                 rows = [
                     {
-                        "Component": name.replace("_", " "),
+                        "Component": component_label(name),
                         "Memory": fmt.memory(item.bytes),
                         "Read from": f"log line {item.line}" if item.line else "the engine's report",
                     }
@@ -117,7 +117,7 @@ def _log_tail(agent: AgentClient, engine: EngineStatus) -> None:
 # ---- a load test
 
 
-def _load(agent: AgentClient, load: LoadStatus) -> None:
+def _load(agent: AgentClient, load: LoadStatus, engine: EngineStatus | None) -> None:
     buffer = session.load_buffer(load.id)
     if live.is_loading(load) or buffer.status is None or live.is_loading(buffer.status):
         buffer.add(agent.load_live(load.id, buffer.cursor, buffer.boot))
@@ -126,7 +126,7 @@ def _load(agent: AgentClient, load: LoadStatus) -> None:
         _progress(load)
         _kpis(points)
     else:
-        _summary(agent, load)
+        _summary(agent, load, engine)
     if points:
         components.chart(charts.throughput(points), "live_throughput")
         if any(point.accept_length is not None for point in points):
@@ -177,7 +177,7 @@ def recent(points: Sequence[LivePoint], name: str) -> float | None:
     return None
 
 
-def _summary(agent: AgentClient, load: LoadStatus) -> None:
+def _summary(agent: AgentClient, load: LoadStatus, engine: EngineStatus | None) -> None:
     label, color, icon = LOAD_STATES[load.state]
     with st.container(horizontal=True, vertical_alignment="center"):
         st.subheader("Last load test", width="content")
@@ -188,7 +188,11 @@ def _summary(agent: AgentClient, load: LoadStatus) -> None:
     if load.failure:
         title = "The load test failed" if load.state is LoadState.FAILED else "The load test ended early"
         st.error(fmt.plain(load.failure), title=title)
-    components.levels_table(_result(agent, load).levels, key="summary")
+    result = _result(agent, load)
+    measured = result.engine.config_hash
+    if engine is not None and measured and engine.config_hash and measured != engine.config_hash:
+        st.info(f"Measured with configuration {fmt.code_word(measured)}, not with the engine's present one.")
+    components.levels_table(result.levels, key="summary")
 
 
 def _result(agent: AgentClient, load: LoadStatus) -> Bench:

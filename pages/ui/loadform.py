@@ -12,7 +12,7 @@ from backend.schema.load import BenchRequest, Endpoint
 CODE, CHAT, FILE = "code", "chat", "file"
 DATASETS = {CODE: "Code (built in)", CHAT: "Chat (built in)", FILE: "A file of my own"}
 BY_SECONDS, BY_REQUESTS = "seconds", "requests"
-STOPS = {BY_SECONDS: "some seconds", BY_REQUESTS: "some requests"}
+STOPS = {BY_SECONDS: "a number of seconds", BY_REQUESTS: "a number of requests"}
 
 # The field of the form that holds each field of the request, where the names differ.
 FIELD_OF = {"concurrency": "levels", "dataset": "file", "duration_s": "seconds", "warmup_requests": "warmup"}

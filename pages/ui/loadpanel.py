@@ -10,7 +10,7 @@ from backend.schema.host import Status
 from backend.schema.load import Endpoint, LoadStatus
 from pages.ui import commands, loadform, session
 from pages.ui.launch import problem
-from pages.ui.live import current_engine, current_load, is_loading, is_serving
+from pages.ui.live import current_engine, current_load, is_loading, is_moving, is_serving
 
 
 def draw(agent: AgentClient, status: Status) -> None:
@@ -120,7 +120,7 @@ def _buttons(agent: AgentClient, engine: EngineStatus | None, load: LoadStatus |
     if loading:
         blocked: str | None = "A load test runs."
     elif not is_serving(engine):
-        blocked = "Start the engine first."
+        blocked = "Wait until the engine is ready." if is_moving(engine) else "Start the engine first."
     else:
         blocked = None if valid else "Correct the marked fields first."
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -54,6 +54,7 @@ def table(runs: Sequence[RunRow]) -> None:
             "Best tok/s": number("Best tok/s", format="%.1f", help="Of the level with most output tok/s."),
             "tok/s per user": number("tok/s per user", format="%.1f", help="At that level."),
             "Accept length": number("Accept length", format="%.2f", help="At that level."),
+            "Draft steps": st.column_config.TextColumn("Draft steps", help="Of speculative decoding (MTP)."),
             "Tags": st.column_config.ListColumn("Tags"),
             "Pinned": st.column_config.CheckboxColumn("Pinned"),
         },
@@ -107,8 +108,10 @@ def _into_address(param: str, key: str) -> None:
 
 
 def describe(run: RunRow) -> str:
-    """`20261130-220200-abcd · reference 0.1.0 · mtp · three steps`."""
-    return " · ".join(part for part in (run.id, run.engine, ", ".join(run.tags), run.note[:40]) if part)
+    """`20261130-220200-abcd · reference 0.1.0 · draft steps 3 · mtp · three steps`."""
+    steps = tables.draft_steps(run)
+    parts = (run.id, run.engine, steps and f"draft steps {steps}", ", ".join(run.tags), run.note[:40])
+    return " · ".join(part for part in parts if part)
 
 
 def _open(shown: Sequence[RunRow]) -> None:

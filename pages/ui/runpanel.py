@@ -74,12 +74,15 @@ def _configuration(detail: RunDetail) -> None:
     left, right = st.columns(2)
     with left:
         _pairs("Load test", {**request.model_dump(mode="json"), "seed": detail.seed})
-        _pairs("Environment of the engine", engine.env)
+        _pairs("Environment set for the engine", engine.env)
         _pairs("Memory ledger", {name: fmt.memory(value) for name, value in engine.ledger.items()})
     with right:
         _pairs("Versions", {**detail.versions, "engine": engine.version})
-        _pairs("Host", detail.host)
+        _pairs("Host", {name: value for name, value in detail.host.items() if name != "environment"})
         _pairs("Effective settings of the engine", engine.effective)
+    inherited = detail.host.get("environment")
+    with st.expander("Environment that the engine inherited"):
+        _pairs("Inherited, secrets redacted", dict(inherited) if isinstance(inherited, dict) else {})
     if engine.config_hash:
         st.markdown(f"Configuration hash {fmt.code_word(engine.config_hash)}")
     st.markdown("**Engine log** " + (fmt.code_word(detail.log) if detail.log else "not known"))

@@ -8,7 +8,7 @@ from backend.schema.engine import EngineState, EngineStatus, Phase
 from backend.schema.load import Distribution, LevelResult, RequestRecord
 from backend.schema.run import ComparedMetric, RunRow
 from pages.ui import format as fmt
-from pages.ui.labels import BETTER, CLIENT_VERDICTS, COMPARED, PHASES, STATISTICS, VERDICTS
+from pages.ui.labels import BETTER, CLIENT_VERDICTS, COMPARED, NOT_JUDGED, PHASES, STATISTICS, VERDICTS
 
 Row = dict[str, str]
 
@@ -21,7 +21,7 @@ class PhaseRow:
     """One line of a launch's progress."""
 
     label: str
-    state: str  # done | running | waiting | skipped | failed
+    state: str  # done | running | waiting | skipped | failed | missed
     seconds: str
     detail: str
 
@@ -36,7 +36,8 @@ def phase_rows(engine: EngineStatus) -> list[PhaseRow]:
     for position, name in enumerate(names):
         phase = seen.get(name)
         if phase is None:
-            state = "skipped" if position < last or ended else "waiting"
+            to_come = "missed" if engine.state is EngineState.FAILED else "waiting"
+            state = "skipped" if position < last or ended else to_come
             rows.append(PhaseRow(PHASES[name], state, "", ""))
             continue
         rows.append(PhaseRow(PHASES[name], _phase_state(phase, engine), _phase_seconds(phase), phase.detail or ""))
@@ -44,9 +45,9 @@ def phase_rows(engine: EngineStatus) -> list[PhaseRow]:
 
 
 def _phase_state(phase: Phase, engine: EngineStatus) -> str:
-    if phase.seconds is not None or phase.name == "ready":
-        return "done"
-    return "failed" if engine.state is EngineState.FAILED else "running"
+    if engine.state is EngineState.FAILED and phase is engine.phases[-1] and phase.name != "ready":
+        return "failed"
+    return "done" if phase.seconds is not None or phase.name == "ready" else "running"
 
 
 def _phase_seconds(phase: Phase) -> str:
@@ -116,10 +117,14 @@ def _positions(level: LevelResult) -> str:
     return " / ".join(f"{share * 100:.0f}" for share in shares) or fmt.NA
 
 
+def _output_tokens(level: LevelResult) -> str:
+    return fmt.NA if level.tokens.output is None else f"{level.tokens.output:,}"
+
+
 COUNTS: tuple[tuple[str, Callable[[LevelResult], str], str], ...] = (
     ("Accepted at draft 1 / 2 / …", _positions, "%"),
     ("Requests ok / failed", lambda level: f"{level.requests.ok} / {level.requests.failed}", ""),
-    ("Output tokens", lambda level: f"{level.tokens.output:,}", ""),
+    ("Output tokens", _output_tokens, ""),
     ("Measured for", lambda level: fmt.seconds(level.seconds), ""),
     ("Load client", lambda level: CLIENT_VERDICTS[level.client.verdict], ""),
 )
@@ -192,6 +197,7 @@ def run_rows(runs: Iterable[RunRow]) -> list[dict[str, object]]:
                 "Verdict": VERDICTS[run.verdict],
                 "Model": fmt.name_of_path(run.model),
                 "Engine": run.engine,
+                "Draft steps": draft_steps(run),
                 "Users": ", ".join(str(level.concurrency) for level in run.levels),
                 "Best tok/s": best and best.output_tok_s,
                 "tok/s per user": best and best.tok_s_user,
@@ -202,6 +208,13 @@ def run_rows(runs: Iterable[RunRow]) -> list[dict[str, object]]:
             }
         )
     return rows
+
+
+def draft_steps(run: RunRow) -> str | None:
+    """`3`, `off`, or None where the server did not say."""
+    if run.draft_steps is None:
+        return None
+    return str(run.draft_steps) if run.draft_steps else "off"
 
 
 def record_rows(records: Iterable[RequestRecord]) -> list[dict[str, object]]:
@@ -241,15 +254,15 @@ def compared_rows(metrics: Iterable[ComparedMetric]) -> list[Row]:
     for m in metrics:
         interval = fmt.NA if m.ci_low is None or m.ci_high is None else f"{m.ci_low:.3f} – {m.ci_high:.3f}"
         a, b, unit = shown_pair(m)
+        unjudged = m.verdict == "not_distinguishable" and m.ci_low is None
         rows.append(
             {
-                "Figure": label_of(m.name),
+                "Figure": label_of(m.name) + (f" ({unit})" if unit else ""),
                 "Users": "" if m.concurrency is None else str(m.concurrency),
                 "A": fmt.number(a),
                 "B": fmt.number(b),
-                "Unit": unit,
                 "B / A": fmt.NA if m.ratio is None else f"{m.ratio:.3f}×",
-                "Verdict": COMPARED[m.verdict],
+                "Verdict": NOT_JUDGED if unjudged else COMPARED[m.verdict],
                 "Interval of B / A": interval,
                 "Better if": BETTER[m.better],
                 "Reason": m.reason or "",

@@ -1,6 +1,7 @@
 """What a run's record says of its machine, and whose memory a stop waits for."""
 
 import psutil
+import pytest
 
 from backend.agent.hostfacts import device_memory_used, host_facts, versions
 from backend.schema.host import DeviceSample
@@ -32,8 +33,13 @@ def test_without_a_gpu_the_host_is_the_device() -> None:
     assert 0 < used["host"] < psutil.virtual_memory().total
 
 
-def test_a_record_names_processor_memory_and_versions() -> None:
+def test_a_record_names_processor_memory_environment_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     facts = host_facts()
+    assert isinstance(facts["environment"], dict)
+    assert facts["environment"]["NCCL_P2P_DISABLE"] == "1"
+    assert "hf_verysecret" not in str(facts)
     assert facts["cores"] == psutil.cpu_count()
     assert isinstance(facts["memory_bytes"], int)
     found = versions()

@@ -3,13 +3,14 @@
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
 from backend.agent.client import AgentClient
-from backend.agent.discovery import agent_lives, read_agent_file
-from backend.errors import ConflictError, EngineError, NotFoundError, TokenError, UsageError
+from backend.agent.discovery import agent_lives, find_or_start_agent, read_agent_file
+from backend.errors import AgentError, ConflictError, EngineError, NotFoundError, TokenError, UsageError
 from backend.paths import PROJECT_ROOT, state_paths
 from backend.schema.engine import LaunchRequest
 from backend.schema.load import BenchRequest
@@ -64,8 +65,38 @@ def test_bad_requests_say_what_is_wrong_and_change_nothing(agents: AgentStarter)
     assert "flag" in answer.json()["error"]
     answer = client._http.post("/v1/loads", content=b"{" + b" " * (1 << 20))
     assert answer.status_code == 400
-    status = client.status()
-    assert (status.engines, status.loads) == ([], [])
+    assert client.status().engines == []
+    assert client.status().loads == []
+
+
+IMPOSSIBLE = [
+    ("engines", {"host": ""}),
+    ("engines", {"host": "127.0.0.1\0"}),
+    ("engines", {"gpus": ["0\0"]}),
+    ("engines", {"gpus": [" "]}),
+    ("engines", {"model": "/" + "a" * 5000}),
+    ("engines", {"model": "~nobody-of-that-name/model"}),
+    ("engines", {"python": "/" + "a" * 300}),
+    ("engines", {"kind": "sglang", "engine": "/" + "a" * 300}),
+    ("loads", {"url": "http://127.0.0.1:99999"}),
+    ("loads", {"url": "http://127.0.0.1:1/\0"}),
+    ("loads", {"url": "http://a b"}),
+    ("loads", {"url": "http://name:password@127.0.0.1:1"}),
+    ("loads", {"url": "file:///etc/passwd"}),
+    ("loads", {"url": "http://127.0.0.1:1", "seed": 2**63}),
+    ("loads", {"url": "http://127.0.0.1:1", "output_len": 2**31}),
+    ("loads", {"url": "http://127.0.0.1:1", "duration_s": 1e300}),
+]
+
+
+def test_a_request_that_cannot_be_is_refused_and_is_no_fault_of_the_agent(agents: AgentStarter) -> None:
+    """400 or 422, never 500 or 502: the fault is in the request, whatever the system calls it."""
+    http = agents.start().client._http
+    answers = {
+        f"{route} {field}"[:80]: http.post(f"/v1/{route}", json=field).status_code for route, field in IMPOSSIBLE
+    }
+    assert {what: status for what, status in answers.items() if status not in (400, 422)} == {}
+    assert http.get("/v1/telemetry", params={"cursor": "9" * 5000}).status_code == 400
 
 
 def test_a_load_test_without_a_ready_engine_is_refused_with_what_to_do(agents: AgentStarter) -> None:
@@ -103,3 +134,13 @@ def test_a_restarted_agent_keeps_address_and_token(agents: AgentStarter) -> None
     assert after is not None
     assert (after.url, after.token) == (before.url, before.token)
     assert first.client.status().agent.pid == after.pid
+
+
+def test_an_agent_that_cannot_start_says_why_to_whoever_started_it(tmp_home: Path) -> None:
+    paths = state_paths()
+    paths.home.mkdir(parents=True, exist_ok=True)
+    (paths.home / "slipstream.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(AgentError, match=r"slipstream\.db is damaged") as refused:
+        find_or_start_agent(paths, started_by="test")
+    assert "Traceback" not in str(refused.value)
+    assert "Traceback" not in (paths.home / "agent.log").read_text()

@@ -80,6 +80,7 @@ def level(ok: int = 8, failed: int = 0) -> LevelResult:
         requests=RequestCounts(
             sent=ok + failed, ok=ok, failed=failed, by_class={"server_lost": failed} if failed else {}
         ),
+        failures={"server_lost": "the engine ended"} if failed else {},
         tokens=TokenCounts(input=100, output=1024),
         metrics=metrics,
         acceptance=acceptance if ok else None,

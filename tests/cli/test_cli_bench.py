@@ -82,7 +82,7 @@ def test_a_test_without_one_successful_request_is_exit_1(bench, agent):
     agent.on("GET /v1/loads/l1/result", result(LoadState.FINISHED, level(ok=0, failed=8)))
     outcome = bench()
     assert outcome.status == 1
-    assert "no request succeeded (server_lost)" in outcome.err
+    assert "no request succeeded (server_lost: the engine ended)" in outcome.err
 
 
 def test_ctrl_c_stops_the_test_and_names_the_run_that_is_kept(bench, agent):

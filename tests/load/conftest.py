@@ -1,7 +1,8 @@
 """A worker run in this process, and what it left in its spool."""
 
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,10 @@ RunWorker = Callable[..., Outcome]
 
 
 @pytest.fixture
-def run_worker(tmp_path: Path) -> RunWorker:
+def run_worker(tmp_path: Path) -> Iterator[RunWorker]:
     """`run_worker(url, api_key=None, flush=False, **request)` runs a whole load test and returns its outcome."""
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def run(url: str, *, api_key: str | None = None, flush: bool = False, **request: object) -> Outcome:
         spool = Spool(tmp_path)
@@ -45,7 +48,9 @@ def run_worker(tmp_path: Path) -> RunWorker:
         levels = level_results(spec.request.concurrency, records, report)
         return Outcome(status, records, LineReader(spool.ticks).read(), report, levels)
 
-    return run
+    yield run
+    for number, handler in handlers.items():  # the worker takes them, which in its own process nobody else misses
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -59,8 +59,11 @@ def test_without_counts_there_is_no_throughput_and_a_stall_is_zero() -> None:
 
 
 def test_the_short_remainder_of_a_phase_has_no_rate() -> None:
-    remainder = points(tick(1.0, tokens=50), tick(1.1, tokens=90, in_flight=0, done=4))[1]
-    assert (remainder.output_tok_s, remainder.done) == (None, 4)
+    """Two chunks of 4 tokens that were read together, 2 ms apart, are no 2000 tok/s of a user."""
+    remainder = points(tick(1.0, tokens=50), tick(1.1, tokens=90, in_flight=0, done=4, gap_ns=2_000_000, gap_tokens=4))[
+        1
+    ]
+    assert (remainder.output_tok_s, remainder.tok_s_user, remainder.itl_ms, remainder.done) == (None, None, None, 4)
 
 
 def test_a_new_phase_counts_from_zero_and_closes_the_point_before() -> None:

@@ -64,7 +64,9 @@ def test_every_accepted_shape_ends_in_a_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        (b'{"prompt": "x"', r"not JSON \(Expecting ',' delimiter at column 15\)"),
+        (b'{"prompt": "x"', r"not JSON \(unexpected end of data at column 15\)"),
+        (b'{"prompt": "\\ud800"}', "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b'["x"]', "an array where an object is expected"),
         (b'"x"', "a str where an object is expected"),
         (b'{"question": "x"}', r"no `prompt`, `text`, `messages` or `conversations` \(keys: question\)"),
@@ -88,6 +90,8 @@ def test_a_malformed_line_is_refused_with_its_file_and_number(tmp_path: Path, li
 def test_a_missing_and_an_empty_file_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no data set and no file 'nothing'; bundled data sets: .*chat"):
         prepare_prompts(request(Path("nothing")), None)
+    with pytest.raises(InputError, match="no data set and no file 'ddd"):
+        prepare_prompts(request(Path("d" * 300)), None)
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InputError, match="has no prompts; each line is an object"):
         read_prompts(tmp_path / "empty.jsonl")

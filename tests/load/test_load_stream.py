@@ -44,7 +44,7 @@ def test_a_real_generate_stream_has_its_counts_and_its_speculation(name: str, si
     assert stream.cumulative is True
     assert stream.text() == "):" * 24
     # the file says: 23 verify steps, 69 proposed, none correct, 24/23 by the engine's own figure
-    assert stream.spec() == {
+    assert stream.spec == {
         "verify_ct": 23,
         "correct_drafts": 0,
         "proposed_drafts": 69,
@@ -160,7 +160,7 @@ def test_the_count_is_not_taken_from_the_text_of_the_answer() -> None:
 def test_speculation_counters_are_read_in_every_spelling(correct: str, proposed: str, histogram: str) -> None:
     # 4 steps with 0, 1, 3 and 3 correct drafts: 7 of 12
     meta = {correct: 7, proposed: 12, histogram: [1, 1, 0, 2], "spec_verify_ct": 4, "spec_accept_length": 3.0}
-    assert feed(Stream(read_generate), generate("a", 12, **meta)).spec() == {
+    assert feed(Stream(read_generate), generate("a", 12, **meta)).spec == {
         "verify_ct": 4,
         "correct_drafts": 7,
         "proposed_drafts": 12,
@@ -170,13 +170,13 @@ def test_speculation_counters_are_read_in_every_spelling(correct: str, proposed:
 
 
 def test_correct_drafts_come_from_the_histogram_when_no_counter_has_them() -> None:
-    spec = feed(Stream(read_generate), generate("a", 12, spec_verify_ct=4, spec_accept_histogram=[1, 1, 0, 2])).spec()
+    spec = feed(Stream(read_generate), generate("a", 12, spec_verify_ct=4, spec_accept_histogram=[1, 1, 0, 2])).spec
     assert spec is not None
     assert spec["correct_drafts"] == 7
 
 
 def test_without_counters_there_is_no_speculation_and_not_a_zero() -> None:
-    assert feed(Stream(read_generate), generate("a", 12, spec_accept_length=2.4)).spec() is None
+    assert feed(Stream(read_generate), generate("a", 12, spec_accept_length=2.4)).spec is None
 
 
 # ---- errors inside a stream that began well
@@ -201,3 +201,15 @@ def test_an_event_of_another_shape_is_a_protocol_error_and_not_an_exception(payl
     stream.feed(payload, 1)
     assert stream.error is not None
     assert stream.error[0] == "protocol"
+
+
+@pytest.mark.parametrize("meta", [None, [], 3])
+def test_meta_info_that_is_no_object_is_a_protocol_error(meta: object) -> None:
+    stream = feed(Stream(read_generate), {"text": "a", "meta_info": meta})
+    assert stream.error is not None and stream.error[0] == "protocol"
+    assert stream.spec is None
+
+
+def test_counts_that_are_no_whole_numbers_are_no_counts() -> None:
+    stream = feed(Stream(read_generate), generate("a", 2, prompt_tokens="many", cached_tokens=1.5))
+    assert (stream.input_tokens, stream.cached_tokens, stream.output_tokens) == (None, None, 2)

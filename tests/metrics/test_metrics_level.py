@@ -13,8 +13,8 @@ def test_a_level_counts_warm_up_failures_and_cancelled_requests_apart() -> None:
         record(0, [500, 900], [1, 50], phase="warmup"),
         record(1000, [1200, 1700], [1, 11], input_tokens=5, cached_tokens=3),
         record(1700, [1800, 1900], [1, 4], ok=False, error_class="cancelled", end_ms=2000),
-        record(1000, [1100, 1500], [1, 99], ok=False, error_class="truncated"),
-        record(1000, ok=False, error_class="timeout", end_ms=1600),
+        record(1000, [1100, 1500], [1, 99], ok=False, error_class="truncated", error="cut off"),
+        record(1000, ok=False, error_class="timeout", error="no answer", end_ms=1600),
     ]
     level = level_result(1, records, ClientGauge())
     assert level.requests.model_dump() == {
@@ -23,6 +23,7 @@ def test_a_level_counts_warm_up_failures_and_cancelled_requests_apart() -> None:
         "failed": 2,
         "by_class": {"truncated": 1, "timeout": 1},
     }
+    assert level.failures == {"truncated": "cut off", "timeout": "no answer"}
     assert level.seconds == 1
     assert level.tokens.model_dump() == {"input": 5, "output": 11, "cached": 3}
     assert level.metrics.output_tok_s_whole == 15
@@ -40,6 +41,10 @@ def test_steady_throughput_leaves_out_filling_and_draining() -> None:
     level = level_result(2, [*both, alone], ClientGauge())
     assert level.metrics.output_tok_s == pytest.approx(200)
     assert level.metrics.output_tok_s_whole == pytest.approx(150)
+
+
+def test_tokens_that_nobody_counted_are_unknown_and_not_0() -> None:
+    assert level_result(1, [record(0, [10, 20], [])], ClientGauge()).tokens.output is None
 
 
 def test_every_absent_figure_has_a_reason_and_no_present_one_has() -> None:

@@ -69,7 +69,7 @@ def test_speculation_on_one_side_only_leaves_acceptance_absent_with_the_reason()
     assert (length.a, length.b, length.ratio, length.ci_low) == (None, pytest.approx(2.0), None, None)
     assert length.verdict == "not_comparable"
     assert length.reason is not None
-    assert length.reason.startswith("a: ")
+    assert length.reason.startswith("A: ")
     assert "speculation" in length.reason
     assert comparison.verdict == "b_better"  # acceptance does not decide
 
@@ -136,7 +136,7 @@ def test_the_highest_common_level_decides() -> None:
     assert comparison.verdict == "a_better"
     assert metric(comparison, "tok_s_user", 1).verdict == "b_better"
     assert {one.concurrency for one in comparison.metrics} == {1, 2}
-    assert "concurrency 4 only in b" in comparison.confounds
+    assert "concurrency 4 only in B" in comparison.confounds
 
 
 def test_users_and_total_that_disagree_are_not_distinguishable() -> None:

@@ -34,7 +34,7 @@ def engine(**changes: object) -> BenchEngine:
         "kind": EngineKind.REFERENCE,
         "version": "0.1.0",
         "argv": ["python", "-m", "backend.reference", "--model-path", "/m/tiny", "--speculative-num-steps", "3"],
-        "effective": {"speculative_num_steps": 3, "max_running_requests": 4},
+        "effective": {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3, "max_running_requests": 4},
         "model": "tiny",
         "env": {"OMP_NUM_THREADS": "2"},
         "config_hash": "c0ffee",

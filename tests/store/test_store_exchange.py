@@ -269,6 +269,19 @@ def test_any_single_damaged_byte_is_refused_or_harmless(exported: bytes, other: 
     assert [row.id for row in StoreReader(other).runs().runs] == [RUN_ID]
 
 
+@pytest.mark.parametrize("method", [12, 14])
+def test_a_compression_method_that_is_not_ours_is_refused(method: int) -> None:
+    """Damage turns deflate (8) into bzip2 (12) or LZMA (14), whose readers raise errors of their own kinds."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", "{}" * 10)
+    data = bytearray(packed.getvalue())
+    for signature, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # local header, central directory
+        data[data.index(signature) + offset] = method
+    with pytest.raises(InputError, match=r"manifest\.json is damaged"):
+        bundle.unpack(bytes(data))
+
+
 def test_a_truncated_file_is_refused(exported: bytes, other: StatePaths) -> None:
     for keep in (10, len(exported) // 2, len(exported) - 1):
         with pytest.raises(InputError):

@@ -78,6 +78,9 @@ def test_an_environment_keeps_its_names() -> None:
 
 def test_settings_are_redacted_at_any_depth_and_numbers_stay() -> None:
     settings = {"api_key": "abc", "max_token": 5, "list": [{"password": "x", "n": 1}], "token": None}
+    assert redact_settings({"argv": ["--api-key", "abc", "--tp", "2"]}) == {
+        "argv": ["--api-key", REDACTED, "--tp", "2"]
+    }
     assert redact_settings(settings) == {
         "api_key": REDACTED,
         "max_token": 5,

@@ -77,6 +77,7 @@ def test_a_row_of_the_list_carries_the_headline_of_each_level(store: Store, read
         (1, 75.25, 80.0, 3.0),
         (2, 150.5, 80.0, 3.0),
     ]
+    assert row.draft_steps == 3
     assert row == reader.run(RUN_ID).row
 
 

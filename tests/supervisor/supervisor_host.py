@@ -8,7 +8,7 @@ import psutil
 
 from backend.paths import StatePaths
 from backend.schema.engine import EngineStatus, LaunchRequest
-from backend.supervisor import ENDED, Limits, Supervisor
+from backend.supervisor import Limits, Supervisor
 from backend.supervisor.memory import MemoryReader, host_memory_used
 
 QUICK = Limits(
@@ -41,9 +41,9 @@ class Host:
 
     async def until(self, engine_id: str, *states: str, timeout_s: float = 10.0) -> EngineStatus:
         """Waits for one of these states, or for the end; fails the test when neither comes."""
-        wanted = {*states, *ENDED}
-        status = await self.supervisor.wait(engine_id, lambda s: s.state in wanted, timeout_s)
-        assert status.state in (states or ENDED), (status.state, status.failure, status.alarms)
+        status = await self.supervisor.wait(engine_id, lambda s: s.state in states or s.state.ended, timeout_s)
+        as_wanted = status.state in states if states else status.state.ended
+        assert as_wanted, (status.state, status.failure, status.alarms)
         return status
 
     async def launch(self, request: LaunchRequest, *states: str) -> EngineStatus:

@@ -134,6 +134,27 @@ def test_every_class_of_the_table_has_a_log() -> None:
     assert classes - set(MADE) - set(REAL) - without_message == set()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/python3: No module named sglang",
+        "ModuleNotFoundError: No module named 'torch'",
+        "/opt/env/bin/python3.12: Error while finding module specification for 'sglang.launch_server'",
+    ],
+)
+def test_an_interpreter_without_the_engine_is_told_apart_from_a_broken_driver(line: str) -> None:
+    found = diagnose_log(line + "\n").failure
+    assert found is not None
+    assert (found.failure_class, found.line) == ("driver_or_library", 1)
+    assert "--engine ENV/bin/python" in found.advice
+
+
+def test_an_optional_module_that_the_engine_goes_on_without_is_no_failure() -> None:
+    log = "[2026-01-01 00:00:00] Ignore import error when loading models.mimo: No module named 'torchcodec'\n"
+    found = diagnose_log(log).failure
+    assert found is None or found.failure_class == "unknown"
+
+
 def test_the_two_memory_errors_get_opposite_advice() -> None:
     full = diagnose_log(read("real-newer-oom")).failure
     small = diagnose_log(read("real-older-kv-pool-too-small")).failure

@@ -47,7 +47,7 @@ def test_a_link_shows_verdict_confounds_differences_and_figures(pair: FakeAgent,
     assert "31 minutes apart" in shown
     assert list(app.dataframe[0].value.iloc[0]) == ["--speculative-algorithm", "not set", "NEXTN"]
     figures = app.dataframe[1].value
-    assert list(figures["Figure"]) == ["Output", "TTFT", "Accept length"]
+    assert list(figures["Figure"]) == ["Output (tok/s)", "TTFT (ms)", "Accept length (tok/step)"]
     assert list(figures["Verdict"]) == ["B is better", "not distinguishable", "not comparable"]
     assert "bootstrap" in shown
 

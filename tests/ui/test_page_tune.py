@@ -103,7 +103,7 @@ def test_a_bad_flag_is_explained_under_its_field_and_nothing_can_be_started(fake
     run(app)
     app.text_area(key="tune_other").set_value("--random-sead 7")
     run(app)
-    assert "Did you mean" in texts(app)
+    assert "did you mean" in texts(app)
     assert app.button(key="start_engine").disabled
     assert app.text_area(key="tune_other").value == "--random-sead 7"
 
@@ -206,7 +206,7 @@ def test_memory_by_component_and_its_source_are_shown(fake: FakeAgent, app: AppT
     with_engine(fake)
     run(app)
     (chart,) = app.get("plotly_chart")
-    assert "target weights 110 MiB, mtp weights 20.0 MiB, kv pool 64.0 MiB" in chart.proto.alt
+    assert "target weights 110 MiB, MTP weights 20.0 MiB, KV pool 64.0 MiB" in chart.proto.alt
     assert "no NVIDIA driver" in texts(app)
 
 
@@ -228,7 +228,7 @@ def test_a_failed_launch_shows_cause_advice_log_and_the_last_good_configuration(
     fake.last_good = LaunchRequest(flags=["--moe-runner-backend", "loop"])
     run(app)
     shown = texts(app)
-    assert "The engine failed: port_in_use" in shown
+    assert "The engine failed: port in use" in shown
     assert "port 30000 is taken" in shown
     assert "leave the port empty" in shown
     assert "bind: address already in use" in [code.value for code in app.code]

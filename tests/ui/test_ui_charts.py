@@ -18,6 +18,13 @@ def test_an_interval_without_a_reading_is_a_gap_and_not_zero() -> None:
     assert list(line.y) == [None, 61.0, 62.0]  # 60 + i % 3, nothing at 0
 
 
+def test_the_warm_up_of_a_level_is_not_drawn() -> None:
+    first, second, third = documents.points(3)
+    points = [first, second.model_copy(update={"phase": "warmup"}), third]
+    assert list(charts.throughput(points).figure.data[0].y) == [None, 62.0]
+    assert len(charts.latency(points).figure.data[0].x) == 2
+
+
 def test_each_level_is_marked_where_it_begins() -> None:
     figure = charts.throughput(documents.points(30)).figure
     assert [(s.x0, a.text) for s, a in zip(figure.layout.shapes, figure.layout.annotations, strict=True)] == [
@@ -69,8 +76,8 @@ def test_memory_is_stacked_in_the_unit_that_fits() -> None:
     assert figure.layout.yaxis.title.text == "MiB"
     assert [trace.name for trace in figure.data] == [
         "target weights",
-        "mtp weights",
-        "kv pool",
+        "MTP weights",
+        "KV pool",
         "engine, not itemised",
     ]
     # 400 + 1 MiB held, 110 + 20 + 64 named: 207 MiB are the rest

@@ -58,15 +58,15 @@ def test_mtp_is_not_offered_by_an_engine_whose_choices_lack_it() -> None:
     ("text", "message"),
     [
         ("--no-such-flag 1", "--no-such-flag is not a flag of this engine"),
-        ("--random-sead 1", "Did you mean --random-seed?"),
-        ("--random-seed", "--random-seed needs a value."),
-        ("--random-seed one", "needs a whole number, not 'one'"),
-        ("--random-seed 1 2", "takes one value, not 2"),
+        ("--random-sead 1", "did you mean --random-seed?"),
+        ("--random-seed", "--random-seed needs a value"),
+        ("--random-seed one", "needs a whole number, got 'one'"),
+        ("--random-seed 1 2", "takes one value, got '1 2'"),
         ("--disable-radix-cache yes", "is a switch and takes no value"),
-        ("--port 30000", "is set by its own field"),
-        ("--model x", "is set by its own field"),
+        ("--port 30000", "is set by Slipstream itself"),
+        ("--model x", "is set by Slipstream itself"),
         ("--moe-runner-backend loop", "is set by its own control"),
-        ("7 --random-seed 1", "`7` stands before the first flag"),
+        ("7 --random-seed 1", "'7' stands before any flag"),
         ("--random-seed 'one", "Close every quotation mark"),
     ],
 )
@@ -88,14 +88,14 @@ def test_nothing_in_the_other_flags_is_run_by_a_shell() -> None:
 
 def test_a_value_outside_the_choices_is_refused_with_the_list() -> None:
     made = form.plan(SCAN, draft(values={"moe": "triton"}))
-    assert made.problems["moe"] == "--moe-runner-backend 'triton' is outside its choices: auto, loop, grouped."
+    assert made.problems["moe"] == "--moe-runner-backend cannot be 'triton'; it can be auto, loop, grouped"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("A=1\nB", "Line 2: `B` is not KEY=VALUE"),
-        ("1A=2", "Line 1: `1A=2` is not KEY=VALUE"),
+        ("1A=2", "Line 1: '1A' is not a name for an environment variable"),
         ("A=1\n\nA=2", "Line 3: A is set twice"),
     ],
 )

@@ -25,7 +25,8 @@ def test_a_launch_shows_every_phase_done_running_or_to_come() -> None:
 
 def test_the_phase_in_which_a_launch_failed_is_marked() -> None:
     rows = {row.label: row.state for row in tables.phase_rows(documents.engine(EngineState.FAILED))}
-    assert rows["Load MTP"] == "failed"
+    assert (rows["Load weights"], rows["Load MTP"]) == ("done", "failed")
+    assert (rows["Allocate caches"], rows["Ready"]) == ("missed", "missed")
 
 
 def test_phases_that_a_ready_engine_never_had_were_not_needed() -> None:
@@ -71,6 +72,11 @@ def test_the_list_of_runs_shows_the_best_level() -> None:
     assert empty["Best tok/s"] is None
 
 
+def test_the_list_of_runs_tells_speculation_off_from_unknown() -> None:
+    runs = [documents.run_row("r", draft_steps=steps) for steps in (3, 0, None)]
+    assert [row["Draft steps"] for row in tables.run_rows(runs)] == ["3", "off", None]
+
+
 def test_runs_are_filtered_by_tag_verdict_and_note() -> None:
     runs = [documents.run_row("a"), documents.run_row("b", tags=[], note="Plain", verdict="failed")]
     assert [r.id for r in tables.filter_runs(runs, "mtp", None, "")] == ["a"]
@@ -96,6 +102,13 @@ def test_compared_figures_carry_ratio_interval_and_verdict() -> None:
     assert (missing["A"], missing["B / A"], missing["Reason"]) == ("n/a", "n/a", "run A has no speculation counters")
 
 
+def test_a_figure_without_an_interval_is_not_judged() -> None:
+    whole = ComparedMetric(
+        name="output_tok_s_whole", unit="tok/s", a=1.0, b=3.0, ratio=3.0, verdict="not_distinguishable"
+    )
+    assert tables.compared_rows([whole])[0]["Verdict"] == "not judged"
+
+
 def test_a_compared_statistic_is_named_after_its_metric() -> None:
     assert tables.label_of("ttft_ms_p99") == "TTFT, p99"
     assert tables.label_of("e2e_ms_p50") == "End to end, median"
@@ -105,4 +118,4 @@ def test_a_compared_statistic_is_named_after_its_metric() -> None:
 def test_a_share_is_compared_in_per_cent() -> None:
     rate = ComparedMetric(name="accept_rate", unit="ratio", a=0.5, b=0.25, ratio=0.5, verdict="a_better")
     row = tables.compared_rows([rate])[0]
-    assert (row["A"], row["B"], row["Unit"]) == ("50.0", "25.0", "%")
+    assert (row["A"], row["B"], row["Figure"]) == ("50.0", "25.0", "Accept rate (%)")

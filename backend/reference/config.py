@@ -53,7 +53,7 @@ class TextConfig:
     """Dimensions under the names of `config.json`'s `text_config`; the defaults are the shipped checkpoint's."""
 
     vocab_size: int = 1024
-    hidden_size: int = 128
+    hidden_size: int = 192
     num_hidden_layers: int = 8
     full_attention_interval: int = 4
     num_attention_heads: int = 4

@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import threading
+import time
 import traceback
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -17,11 +18,12 @@ from tokenizers import Tokenizer
 from backend.clock import monotonic_s
 from backend.errors import InputError
 from backend.reference import loglines
-from backend.reference.api import ApiError, GenerateBody, check_limits, chunk
+from backend.reference.api import ApiError, GenerateBody, check_limits
+from backend.reference.chat_template import load_chat_template
 from backend.reference.config import TextConfig
 from backend.reference.flags import DRAFT_ARCHITECTURE, ENGINE_VERSION, TARGET_ARCHITECTURE, THREADS_VARIABLE
 from backend.reference.memory import GIB, PoolPlan, available_bytes, plan_pools
-from backend.reference.request import Output, Request
+from backend.reference.request import Output, Request, SamplingParams
 from backend.reference.scheduler import Scheduler
 from backend.reference.server_args import ServerArgs
 from backend.reference.shutdown import end_process
@@ -43,6 +45,17 @@ class _Listener:
     outputs: "asyncio.Queue[Output]"
 
 
+@dataclass(frozen=True)
+class Progress:
+    """A request after one of its steps: all text and ids so far, what is new since the last, and whether it ended."""
+
+    text: str
+    new_text: str
+    ids: list[int]
+    new_ids: list[int]
+    finish_reason: dict[str, Any] | None
+
+
 class Engine:
     """Model, scheduler and tokenizer of one server. Everything but the scheduler's thread runs on the event loop."""
 
@@ -52,6 +65,8 @@ class Engine:
         self.args = args
         self.config = read_config(args)
         self.tokenizer: Tokenizer = load_tokenizer(Path(args.tokenizer_path))
+        self.chat_template = load_chat_template(Path(args.tokenizer_path))
+        self.created = int(time.time())
         self.ready = False
         self.worker, self.plan = _build_worker(self.config, args)
         self.args = _settle_fp4(args, self.worker.target.weights.fp4)
@@ -79,20 +94,32 @@ class Engine:
             raise ApiError("Either text or input_ids should be provided, and not both.")
         if body.return_logprob:
             raise ApiError("return_logprob is not supported by this engine.")
-        if body.rid in self._listeners:
-            raise ApiError(f"The rid {body.rid!r} is in use by a running request.")
-        prompt = body.input_ids if body.input_ids is not None else self.tokenizer.encode(body.text or "").ids
-        params = body.sampling_params.params()
-        check_limits(prompt, params, self.config.vocab_size, self.plan.context_length, self.plan.kv_tokens)
-        return Request(body.rid or secrets.token_hex(16), prompt, params, body.stream)
+        prompt = body.input_ids if body.input_ids is not None else self.encode(body.text or "")
+        return self.make_request(prompt, body.sampling_params.params(), body.rid, body.stream)
 
-    async def generate(self, request: Request) -> AsyncIterator[dict[str, Any]]:
-        """The chunks of a request; when not streaming, one. Leaving early aborts it."""
+    def make_request(self, prompt: list[int], params: SamplingParams, rid: str | None, stream: bool) -> Request:
+        """Raises ApiError for what cannot be served."""
+        if rid in self._listeners:
+            raise ApiError(f"The rid {rid!r} is in use by a running request.")
+        check_limits(prompt, params, self.config.vocab_size, self.plan.context_length, self.plan.kv_tokens)
+        return Request(rid or secrets.token_hex(16), prompt, params, stream)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a prompt."""
+        ids: list[int] = self.tokenizer.encode(text).ids
+        return ids
+
+    def room(self, prompt: list[int]) -> int:
+        """The longest output that a request with `prompt` can ask for, at least 1."""
+        return max(1, min(self.plan.context_length, self.plan.kv_tokens) - len(prompt))
+
+    async def generate(self, request: Request) -> AsyncIterator[Progress]:
+        """How the request gets on, step by step; when not streaming, once. Leaving early aborts it."""
         listener = _Listener(request, asyncio.Queue())
         self._listeners[request.id] = listener
         text = TextStream(self.tokenizer, request.params.stop)
         ids: list[int] = []
-        sent_text = ""
+        sent = ""
         finished = False
         self.scheduler.submit(request)
         try:
@@ -102,10 +129,8 @@ class Engine:
                 ids.extend(output.token_ids)
                 text.push(output.token_ids)
                 so_far = text.final(output.finish_reason.get("matched")) if output.finish_reason else text.visible
-                incremental = self.args.incremental_streaming_output and request.stream
-                new_text, new_ids = (so_far[len(sent_text) :], output.token_ids) if incremental else (so_far, ids)
-                yield chunk(request, new_text, new_ids, len(ids), output.finish_reason, self.args)
-                sent_text = so_far
+                yield Progress(so_far, so_far[len(sent) :], ids, output.token_ids, output.finish_reason)
+                sent = so_far
         finally:
             del self._listeners[request.id]
             if not finished:

@@ -1,10 +1,8 @@
 """SGLang's HTTP surface over the engine."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -12,10 +10,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.clock import utc_now
-from backend.reference.api import AbortBody, ApiError, GenerateBody, parse_body
-from backend.reference.engine import Engine
+from backend.reference.api import AbortBody, ApiError, GenerateBody, chunk, parse_body
+from backend.reference.engine import Engine, Progress
 from backend.reference.flags import ENGINE_VERSION, TARGET_ARCHITECTURE
+from backend.reference.http import Json, event, whole
 from backend.reference.metrics import render
+from backend.reference.openai_routes import OpenAiRoutes
 from backend.reference.request import Request
 
 _OPEN_PATHS = ("/health", "/ready", "/metrics")
@@ -23,16 +23,6 @@ _FLUSHED = (
     "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the "
     "operation will not be performed.)\n"
 )
-
-
-class Json(Response):
-    """JSON by orjson."""
-
-    media_type = "application/json"
-
-    def render(self, content: object) -> bytes:
-        """Serialise; NaN becomes null."""
-        return orjson.dumps(content)
 
 
 class RequireKey:
@@ -94,49 +84,25 @@ class Routes:
         """Effective arguments and state."""
         return Json(self._engine.server_info())
 
-    async def models(self, _: HttpRequest) -> Response:
-        """OpenAI's list, of one."""
-        name = self._engine.args.served_model_name
-        return Json(
-            {
-                "object": "list",
-                "data": [
-                    {
-                        "id": name,
-                        "object": "model",
-                        "owned_by": "slipstream",
-                        "root": name,
-                        "parent": None,
-                        "max_model_len": self._engine.plan.context_length,
-                    }
-                ],
-            }
-        )
-
     async def generate(self, http: HttpRequest) -> Response:
         """Text from a prompt, streamed or whole."""
         body = parse_body(GenerateBody, await http.body(), "/generate")
         request = self._engine.new_request(body)
         if body.stream:
             return StreamingResponse(self._events(request), media_type="text/event-stream")
-        return Json(await self._whole(http, request))
+        return Json(self._document(request, await whole(http, self._engine, request)))
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
-        async for document in self._engine.generate(request):
-            yield b"data: " + orjson.dumps(document) + b"\n\n"
+        async for progress in self._engine.generate(request):
+            yield event(self._document(request, progress))
         yield b"data: [DONE]\n\n"
 
-    async def _whole(self, http: HttpRequest, request: Request) -> dict[str, Any]:
-        """The answer, unless the client leaves first: then the request ends too."""
-        answer = asyncio.ensure_future(anext(aiter(self._engine.generate(request))))
-        gone = asyncio.ensure_future(_disconnected(http))
-        try:
-            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                self._engine.scheduler.abort(request.id)
-            return await answer
-        finally:
-            gone.cancel()
+    def _document(self, request: Request, progress: Progress) -> dict[str, Any]:
+        args = self._engine.args
+        text, ids = progress.text, progress.ids
+        if args.incremental_streaming_output and request.stream:
+            text, ids = progress.new_text, progress.new_ids
+        return chunk(request, text, ids, len(progress.ids), progress.finish_reason, args)
 
     async def flush_cache(self, _: HttpRequest) -> Response:
         """Empty the prefix cache and reset the acceptance totals; refused while requests run."""
@@ -170,11 +136,6 @@ class Routes:
         return PlainTextResponse(render(engine.scheduler.stats, engine.args, engine.plan.kv_tokens))
 
 
-async def _disconnected(http: HttpRequest) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _refuse(_: HttpRequest, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
@@ -183,7 +144,7 @@ async def _refuse(_: HttpRequest, error: Exception) -> Response:
 
 def build_app(engine: Engine) -> ASGIApp:
     """The ASGI application."""
-    routes = Routes(engine)
+    routes, openai = Routes(engine), OpenAiRoutes(engine)
 
     def route(path: str, endpoint: Callable[[HttpRequest], Awaitable[Response]], *methods: str) -> Route:
         return Route(path, endpoint, methods=list(methods or ("GET",)))
@@ -196,7 +157,9 @@ def build_app(engine: Engine) -> ASGIApp:
         route("/get_model_info", routes.model_info),
         route("/server_info", routes.server_info),
         route("/get_server_info", routes.server_info),
-        route("/v1/models", routes.models),
+        route("/v1/models", openai.models),
+        route("/v1/completions", openai.completions, "POST"),
+        route("/v1/chat/completions", openai.chat, "POST"),
         route("/v1/loads", routes.loads),
         route("/generate", routes.generate, "POST", "PUT"),
         route("/flush_cache", routes.flush_cache, "GET", "POST"),

@@ -80,7 +80,7 @@ def test_start_up_log_has_the_lines_in_sglangs_order(server):
             "Load weight begin. avail mem=",
             "type=Qwen3_5MoeForConditionalGeneration",
             "type=Qwen3_5ForCausalLMMTP",
-            "Mamba Cache is allocated. max_mamba_cache_size: 4, conv_state size: ",
+            "Mamba Cache is allocated. max_mamba_cache_size: 16, conv_state size: ",
             "KV Cache is allocated.",
             "Memory pool end. avail mem=",
             "max_total_num_tokens=16384, chunked_prefill_size=512",
@@ -180,14 +180,17 @@ def test_the_ledger_counts_the_bytes_worked_out_by_hand(server):
         12,
         20,
     )
-    # 2 linear layers, 4 slots: states of 4 heads x 12 x 20, convolution windows of 3 x (2*24 + 80) floats.
-    assert ledger["mamba_state"] == 2 * 4 * (4 * 12 * 20 + 3 * 128) * 4
-    # 2 full layers, 2 sides, 2 heads of 16, for 4 x 4096 tokens and 4 x 4 unverified ones; one MTP layer.
-    assert ledger["kv_pool"] == 2 * 2 * 2 * 16 * (16384 + 16) * 4
+    # 2 linear layers, 16 slots: states of 4 heads x 12 x 20, convolution windows of 3 x (2*24 + 80) floats.
+    assert ledger["mamba_state"] == 2 * 16 * (4 * 12 * 20 + 3 * 128) * 4
+    # 2 full layers, 2 sides, 2 heads of 16, for 4 x 4096 tokens and 16 x 4 unverified ones; one MTP layer.
+    assert ledger["kv_pool"] == 2 * 2 * 2 * 16 * (16384 + 64) * 4
     assert ledger["draft_kv"] == ledger["kv_pool"] // 2
     # A verification of 4 tokens keeps k (12), v' (20) and G (1) per token and head, and 3 + 4 convolution inputs.
-    assert ledger["intermediate_ssm"] == 2 * 4 * 4 * 4 * (12 + 20 + 1) * 4
-    assert ledger["intermediate_conv"] == 2 * 4 * 7 * 128 * 4
+    assert ledger["intermediate_ssm"] == 2 * 16 * 4 * 4 * (12 + 20 + 1) * 4
+    assert ledger["intermediate_conv"] == 2 * 16 * 7 * 128 * 4
+    # 64 pages, each with 64 tokens' keys and values, one sequence's states and one hidden state of 48.
+    per_page = 64 * 3 * 2 * 2 * 16 + 2 * (4 * 12 * 20 + 3 * 128) + 48
+    assert ledger["prefix_cache"] == 64 * per_page * 4
     assert state["memory_usage"]["token_capacity"] == 16384
     assert state["memory_usage"]["kvcache"] == pytest.approx(ledger["kv_pool"] / 2**30)
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from backend.reference.training.checkpoint import load_weights
+from backend.reference.export import read_weights
+from backend.reference.training.checkpoint import as_stored
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.evaluate import Generation, accept_length, distinct_share, draft_matches, generate
 from backend.reference.training.model import TextModel
 from backend.reference.training.random_checkpoint import TINY, random_weights, small_tokenizer
-from backend.reference.training.trainer import Plan, Trainer, schedule
+from backend.reference.training.trainer import Plan, Trainer, answer_starts, schedule
 
 
 def test_accept_length_replays_the_verify_cycles():
@@ -82,10 +83,26 @@ def test_a_short_run_writes_rounded_weights_and_a_record_and_can_be_resumed(tmp_
     record = json.loads((tmp_path / "training.json").read_text())
     assert [entry["phase"] for entry in record["holdout"]] == ["joint", "steady", "mtp"]
     assert record["tokens"] == 4 * 7 * 200
-    first = load_weights(tmp_path)
+    first = read_weights(tmp_path)
     assert first.keys() == random_weights(TINY).keys()
     resumed = Trainer(TINY, corpus, plan, torch.device("cpu"), tmp_path).run(first)
     assert [entry["phase"] for entry in resumed.holdout] == ["steady", "mtp"]
+
+
+def test_a_run_with_chat_learns_from_its_own_text_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("backend.reference.training.own_text.ROUND_ROWS", 2)
+    monkeypatch.setattr("backend.reference.training.own_text.ROWS_PER_STEP", 1)
+    monkeypatch.setattr("backend.reference.training.own_text.ANSWER_TOKENS", 8)
+    tokenizer = small_tokenizer(TINY.vocab_size)
+    document = np.array(tokenizer.encode("word " * 120 + "<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>").ids)
+    stream = np.tile(document, 9).astype(np.uint16)
+    corpus = Corpus(stream, np.arange(8) * len(document), stream[:400], stream[:400], tokenizer)
+    assert (stream[answer_starts(corpus) - 1] == tokenizer.encode("\n").ids[0]).all()
+    assert len(answer_starts(corpus)) == 9
+    plan = Plan(tokens=6 * 7 * 170, minutes=5, batch=7, length=170)
+    record = Trainer(TINY, corpus, plan, torch.device("cpu"), tmp_path).run()
+    assert [entry["phase"] for entry in record.holdout] == ["joint", "steady", "own", "mtp"]
+    assert record.repeated
 
 
 def test_the_mtp_phase_leaves_the_main_model_alone(tmp_path):
@@ -97,6 +114,7 @@ def test_the_mtp_phase_leaves_the_main_model_alone(tmp_path):
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     trainer.train_drafts(start=0.0)
     after = trainer.model.state_dict()
-    changed = {name for name in before if not torch.equal(before[name].bfloat16().float(), after[name])}
+    shipped = as_stored(before)
+    changed = {name for name in before if not torch.equal(shipped[name], after[name])}
     assert changed
     assert all(name.startswith("mtp.") for name in changed)

@@ -7,12 +7,19 @@ import torch
 from plain_model import PlainModel
 
 from backend.reference.config import TextConfig
-from backend.reference.training.checkpoint import load_weights
-from backend.reference.training.delta_rule import chunked_delta_rule, sequential_delta_rule
+from backend.reference.export import read_weights
+from backend.reference.training.delta_rule import chunked_delta_rule, invert_unit_lower, sequential_delta_rule
 from backend.reference.training.model import TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer, orthogonalise
+from backend.reference.training.own_text import PROMPT_TOKENS, before_end, continue_greedily, unlikely
 from backend.reference.training.random_checkpoint import TINY, write_random_checkpoint
-from backend.reference.training.repetition import CONTEXT_TOKENS, PERIODS, repetition_loss, with_loops
+from backend.reference.training.repetition import (
+    CONTEXT_TOKENS,
+    PERIODS,
+    repeated_grams,
+    repetition_loss,
+    with_loops,
+)
 
 
 def delta_inputs(length, decay_scale):
@@ -28,6 +35,23 @@ def delta_inputs(length, decay_scale):
 def test_the_chunked_delta_rule_equals_the_recurrence(length, decay_scale):
     inputs = delta_inputs(length, decay_scale)
     assert torch.allclose(chunked_delta_rule(*inputs), sequential_delta_rule(*inputs), atol=1e-4)
+
+
+def test_the_inverse_survives_keys_that_are_all_the_same():
+    # One key repeated with full strength: A is all ones below the diagonal. Its inverse is 1 on the diagonal and -1
+    # just below, while the powers of A reach C(63, 31), about 9e17, which no float could subtract away.
+    inverse = invert_unit_lower(torch.ones(64, 64).tril(-1))
+    assert torch.equal(inverse, torch.eye(64) - torch.diag(torch.ones(63), -1))
+
+
+def test_gradients_of_the_chunked_delta_rule_equal_those_of_the_recurrence():
+    gradients = []
+    for rule in (chunked_delta_rule, sequential_delta_rule):
+        inputs = [tensor.requires_grad_() for tensor in delta_inputs(70, 0.1)]
+        rule(*inputs).square().sum().backward()
+        gradients.append([tensor.grad for tensor in inputs])
+    for ours, plain in zip(*gradients, strict=True):
+        assert torch.allclose(ours, plain, atol=1e-3)
 
 
 def test_the_delta_rule_replaces_what_a_key_held():
@@ -51,7 +75,7 @@ def directory(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(directory):
     model = TextModel(TextConfig.from_dir(directory))
-    model.load_state_dict({name: tensor.float() for name, tensor in load_weights(directory).items()})
+    model.load_state_dict({name: tensor.float() for name, tensor in read_weights(directory).items()})
     return model
 
 
@@ -144,6 +168,43 @@ def test_a_fading_loop_costs_nothing_and_a_steady_one_does():
         losses.append(repetition_loss(logits, targets).item())
     assert losses[0] == pytest.approx(0.0, abs=1e-5)
     assert losses[1] == pytest.approx(0.5108, abs=1e-3)  # -ln(1 - |0.8 - 0.4|) = -ln 0.6
+
+
+def test_a_repeated_gram_is_one_that_was_said_before():
+    # 1 2 3 4 | 1 2 3 4 5: only the second "1 2 3 4" repeats a 4-gram, complete with its last token.
+    row = torch.tensor([[1, 2, 3, 4, 1, 2, 3, 4, 5]])
+    assert repeated_grams(row).tolist() == [[False] * 7 + [True, False]]
+
+
+def test_what_follows_an_end_token_does_not_count():
+    # 2 and 0 end an answer.
+    assert before_end(torch.tensor([[9, 8, 2, 9], [9, 9, 9, 0]]), TINY).tolist() == [
+        [True, True, False, False],
+        [True, True, True, False],
+    ]
+
+
+@torch.no_grad()
+def test_continuing_in_strides_is_greedy_decoding(model):
+    prompts = torch.randint(7, 384, (2, 30), generator=torch.Generator().manual_seed(3))
+    whole = continue_greedily(model, prompts, 6)
+    assert torch.equal(whole[:, :30], prompts)
+    for place in range(30, 36):
+        logits = model.logits(model.hidden(whole[:, :place])[0][:, -1])
+        assert torch.equal(logits.argmax(-1), whole[:, place])
+
+
+def test_saying_the_same_again_costs_and_saying_new_things_does_not():
+    # CountingModel is sure of token + 1. An answer 4 5 6 7 4 5 6 7 … follows it but for each return to 4. From the
+    # second round on each token completes a known 4-gram; p is 1 (clamped to 1 - 1e-5: a loss of 11.51) for three in
+    # four and 0 for the fourth. Of 16 tokens 5 to 16 repeat from place 7 on (the 8th), so 9: places 7…15 are
+    # 7 4 5 6 7 4 5 6 7, of which the two 4s cost nothing: 7 * 11.51 / 16.
+    model = CountingModel(dataclasses.replace(TINY, vocab_size=16))
+    prompt = torch.full((1, PROMPT_TOKENS), 3)
+    looping = torch.cat([prompt, torch.tensor([[4, 5, 6, 7] * 4])], 1)
+    assert unlikely(model, looping, model.config).item() == pytest.approx(7 * 11.513 / 16, rel=1e-3)
+    new = torch.cat([prompt, torch.arange(4, 16).unsqueeze(0)], 1)
+    assert unlikely(model, new, model.config).item() == 0.0
 
 
 def test_orthogonalised_matrices_have_singular_values_near_one():

@@ -1,15 +1,14 @@
 """`python -m backend.reference.training --out DIR`: corpus, training and a complete checkpoint directory."""
 
 import argparse
-import os
 from pathlib import Path
 
 import torch
 
 from backend.reference.config import TextConfig
-from backend.reference.training.checkpoint import load_weights, write_configs
+from backend.reference.export import read_weights
+from backend.reference.training.checkpoint import write_checkpoint
 from backend.reference.training.corpus import Corpus, build_corpus, read_sources, write_description
-from backend.reference.training.tokenizer import write_tokenizer
 from backend.reference.training.trainer import Plan, Trainer
 
 
@@ -17,14 +16,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the checkpoint directory to write")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--tokens", type=int, default=100_000_000, help="training tokens, both phases together")
+    parser.add_argument("--tokens", type=int, default=100_000_000, help="training tokens, all phases together")
     parser.add_argument("--minutes", type=float, default=600.0, help="end by then even if tokens are left")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, help="windows per step")
     parser.add_argument("--length", type=int, help="tokens per window")
     parser.add_argument("--corpus", type=Path, help="directory of the corpus (default: OUT/corpus; built if absent)")
     parser.add_argument("--corpus-only", action="store_true", help="build the corpus and stop")
-    parser.add_argument("--resume", type=Path, help="checkpoint directory to take through the later phases")
+    parser.add_argument(
+        "--resume", type=Path, help="checkpoint directory to take through the phases after the joint one"
+    )
     return parser.parse_args()
 
 
@@ -40,8 +41,6 @@ def prepared_corpus(directory: Path, config: TextConfig, seed: int) -> Corpus:
 
 def main() -> None:
     options, config = arguments(), TextConfig()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible only with a fixed workspace
-    torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass is not reproducible
     corpus = prepared_corpus(options.corpus or options.out / "corpus", config, options.seed)
     if options.corpus_only:
@@ -51,10 +50,10 @@ def main() -> None:
     plan = Plan(options.tokens, options.minutes, batch, length, options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(config, corpus, plan, torch.device(options.device), options.out)
-    trainer.run(load_weights(options.resume) if options.resume else None)
+    trainer.run(read_weights(options.resume) if options.resume else None)
     trainer.save()
-    write_tokenizer(options.out, corpus.tokenizer, config.max_position_embeddings)
-    write_configs(options.out, config)
+    weights, peaks = trainer.model.state_dict(), trainer.input_peaks()
+    write_checkpoint(options.out, config, weights, corpus.tokenizer, peaks)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
-"""A checkpoint directory in the Hugging Face layout of Qwen3.5-MoE, as SGLang and transformers read it."""
+"""A checkpoint directory in the Hugging Face layout of Qwen3.5-MoE, as SGLang and transformers read it.
+
+Two layouts: all BF16, with the routed experts of a layer stacked in two tensors; and the one of ModelOpt's NVFP4
+checkpoints, in which each routed expert of the main layers has its own packed matrices and scales.
+"""
 
 import json
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
+from torch import Tensor
 
-from backend.errors import InputError
 from backend.reference.config import TextConfig
+from backend.reference.export import QUANT_FILE, WEIGHTS_FILE, Weights, write_bf16
+from backend.reference.nvfp4 import BLOCK, Quantised, dequantize, quantize, scale_for
 from backend.reference.training import tokenizer as tok
 
-WEIGHTS_FILE = "model.safetensors"
-Weights = dict[str, torch.Tensor]
 Shape = tuple[int, ...]
+PRODUCER = {"name": "slipstream", "version": "0.1.0"}
 
 
 def tensor_shapes(config: TextConfig) -> dict[str, Shape]:
@@ -91,35 +97,114 @@ def _delta_net_shapes(config: TextConfig) -> dict[str, Shape]:
     }
 
 
-def save_weights(directory: Path, config: TextConfig, weights: Weights) -> None:
-    """Write `model.safetensors` in BF16. Raises ValueError unless names and shapes are exactly the table's."""
+@dataclass(frozen=True)
+class InputPeaks:
+    """Largest magnitudes met at the inputs of one layer's experts, [E] each: of gate and up together, and of down."""
+
+    gate_up: Tensor
+    down: Tensor
+
+
+def check_weights(config: TextConfig, weights: Weights) -> None:
+    """Raises ValueError unless names and shapes are exactly the table's."""
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     expected = tensor_shapes(config)
     if found != expected:
         wrong = sorted(set(found.items()) ^ set(expected.items()))
         raise ValueError(f"tensors do not fit the configuration, first differences: {wrong[:4]}")
+
+
+def save_weights(directory: Path, config: TextConfig, weights: Weights) -> None:
+    """Write `model.safetensors`, all of it in BF16. Raises ValueError when the tensors do not fit `config`."""
+    check_weights(config, weights)
     directory.mkdir(parents=True, exist_ok=True)
-    rounded = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in weights.items()}
-    save_file(rounded, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+    write_bf16(weights, directory / WEIGHTS_FILE)
 
 
-def load_weights(directory: Path) -> Weights:
-    """Tensors of a checkpoint directory as stored. Raises InputError when the file is missing."""
-    file = directory / WEIGHTS_FILE
-    if not file.exists():
-        raise InputError(f"{file} is missing; train a checkpoint first.")
-    return load_file(file)
+def is_quantised(name: str) -> bool:
+    """Whether a tensor of the table is stored in NVFP4: the routed experts of the main layers."""
+    return name.startswith("model.") and ".mlp.experts." in name
 
 
-def write_checkpoint(directory: Path, config: TextConfig, weights: Weights, tokenizer: Tokenizer) -> None:
-    """Write a complete directory: weights, tokenizer, and the configuration files an engine asks for."""
-    save_weights(directory, config, weights)
+def quantised(matrix: Tensor) -> Quantised:
+    """NVFP4 of one expert's matrix with ModelOpt's global scale, rounded up to a power of two.
+
+    An E2M1 value times an FP8 scale has at most six significant bits, so with such a global scale BF16 holds every
+    dequantised weight exactly: the BF16 copy is the same model.
+    """
+    mantissa, exponent = torch.frexp(scale_for(matrix.abs().amax()))
+    return quantize(matrix, torch.ldexp(torch.ones_like(mantissa), exponent - (mantissa == 0.5).int()))
+
+
+def as_stored(weights: Weights) -> Weights:
+    """What the numbers of `weights` become when stored: NVFP4 for the routed experts, BF16 for the rest. FP32."""
+    return {
+        name: torch.stack([dequantize(*quantised(matrix)) for matrix in weight])
+        if is_quantised(name)
+        else weight.bfloat16().float()
+        for name, weight in weights.items()
+    }
+
+
+def save_quantised(directory: Path, config: TextConfig, weights: Weights, peaks: Mapping[str, InputPeaks]) -> None:
+    """Write `model.safetensors` in the shipped layout. `peaks` has an entry for each `...layers.N.mlp.experts`."""
+    check_weights(config, weights)
+    stored: Weights = {}
+    for name, weight in weights.items():
+        if is_quantised(name):
+            experts, kind = name.rsplit(".", 1)
+            stored |= _stored_experts(experts, kind, weight, peaks[experts])
+        else:
+            stored[name] = weight.detach().bfloat16()
+    directory.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: tensor.cpu().contiguous() for name, tensor in stored.items()}
+    save_file(contiguous, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _stored_experts(experts: str, kind: str, weight: Tensor, peaks: InputPeaks) -> Weights:
+    """The tensors of `gate_up_proj` or `down_proj` [E, N, K] per expert. Gate and up, which engines fuse, share the
+    global scale and the input scale."""
+    names, largest = (("gate", "up"), peaks.gate_up) if kind == "gate_up_proj" else (("down",), peaks.down)
+    stored: Weights = {}
+    for number, matrix in enumerate(weight.detach()):
+        packed, block_scale, global_scale = quantised(matrix)
+        parts = zip(names, packed.chunk(len(names)), block_scale.chunk(len(names)), strict=True)
+        for part, rows, scales in parts:
+            prefix = f"{experts}.{number}.{part}_proj."
+            stored[prefix + "weight"] = rows
+            stored[prefix + "weight_scale"] = scales
+            stored[prefix + "weight_scale_2"] = global_scale.clone()  # safetensors refuses tensors that share memory
+            stored[prefix + "input_scale"] = scale_for(largest[number]).clone()
+    return stored
+
+
+def exclude_modules(config: TextConfig) -> list[str]:
+    """The modules that are not quantised, as globs over module names in ModelOpt's manner."""
+    layers = []
+    for layer in range(config.num_hidden_layers):
+        prefix = f"model.language_model.layers.{layer}."
+        mixer = "self_attn*" if config.is_full_attention(layer) else "linear_attn*"
+        layers += [prefix + mixer, prefix + "mlp.gate", prefix + "mlp.shared_expert*"]
+    return ["lm_head", "model.language_model.embed_tokens", *layers, "model.visual*", "mtp*"]
+
+
+def write_checkpoint(
+    directory: Path, config: TextConfig, weights: Weights, tokenizer: Tokenizer, peaks: Mapping[str, InputPeaks] | None
+) -> None:
+    """Write a complete directory: weights, tokenizer, and the configuration files an engine asks for.
+
+    With `peaks` the routed experts are stored in NVFP4, without everything is in BF16.
+    """
+    if peaks is None:
+        save_weights(directory, config, weights)
+    else:
+        save_quantised(directory, config, weights, peaks)
     tok.write_tokenizer(directory, tokenizer, config.max_position_embeddings)
-    write_configs(directory, config)
+    write_configs(directory, config, nvfp4=peaks is not None)
 
 
-def write_configs(directory: Path, config: TextConfig) -> None:
-    """Write config.json, generation_config.json and the two preprocessor files."""
+def write_configs(directory: Path, config: TextConfig, nvfp4: bool = False) -> None:
+    """Write config.json, generation_config.json and the two preprocessor files; for NVFP4 also hf_quant_config.json."""
     image = _image_processor()
     video = {
         **image,
@@ -137,6 +222,9 @@ def write_configs(directory: Path, config: TextConfig) -> None:
         "preprocessor_config.json": image,
         "video_preprocessor_config.json": video,
     }
+    if nvfp4:
+        files["config.json"]["quantization_config"] = _quantization_config(config)
+        files[QUANT_FILE] = _hf_quant_config(config)
     for name, document in files.items():
         (directory / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
@@ -153,6 +241,29 @@ def _config_json(config: TextConfig) -> dict[str, Any]:
         "vision_end_token_id": tok.VISION_END,
         "text_config": _text_config(config),
         "vision_config": _vision_config(config),
+    }
+
+
+def _quantization_config(config: TextConfig) -> dict[str, Any]:
+    form = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": BLOCK}
+    return {
+        "config_groups": {"group_0": {"input_activations": form, "weights": form, "targets": ["Linear"]}},
+        "ignore": exclude_modules(config),
+        "quant_algo": "NVFP4",
+        "producer": PRODUCER,
+        "quant_method": "modelopt",
+    }
+
+
+def _hf_quant_config(config: TextConfig) -> dict[str, Any]:
+    return {
+        "producer": PRODUCER,
+        "quantization": {
+            "quant_algo": "NVFP4",
+            "kv_cache_quant_algo": None,
+            "group_size": BLOCK,
+            "exclude_modules": exclude_modules(config),
+        },
     }
 
 

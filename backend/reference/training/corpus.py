@@ -27,8 +27,8 @@ HOLD_OUT_MODULUS = 20
 
 USER_FORMS = ("{code}", "Continue this Python code:\n\n{code}", "Complete the following Python module.\n\n{code}")
 USER_CHARS = (150, 540)  # about 60 to 200 tokens
-ASSISTANT_LONG_CHARS = 1200  # after so much the answer may also end between two methods
-ASSISTANT_LIMIT_CHARS = 3000
+ASSISTANT_LONG_CHARS = 400  # after so much the answer may also end between two methods
+ASSISTANT_LIMIT_CHARS = 2000
 
 Tokens = NDArray[np.uint16]
 

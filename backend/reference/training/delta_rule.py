@@ -5,6 +5,8 @@ State S [dk, dv] per head; for each token with key k, value v, query q, log deca
 (Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024, eq. 10; the chunked form is their section 3.3.)
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -38,10 +40,9 @@ def chunked_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta:
 
     # Inside a chunk the written values solve a unit lower triangular system: (I + A) written = b (v - decayed k S).
     interaction = ((k * beta) @ k.transpose(-1, -2) * decay).tril(-1)
-    system = interaction + torch.eye(chunk, dtype=k.dtype, device=k.device)
     right = torch.cat([v * beta, k * beta * from_start], -1)
-    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    values, reads = solved.split([v.shape[-1], k.shape[-1]], -1)
+    solved: Tensor = _UnitLowerSolve.apply(interaction, right)  # type: ignore[no-untyped-call]
+    values, reads = torch.split(solved, [v.shape[-1], k.shape[-1]], -1)
 
     key_to_end = (k * (total[..., -1:] - total).exp().unsqueeze(-1)).transpose(-1, -2)
     keep = total[..., -1, None, None].exp() * torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
@@ -50,6 +51,49 @@ def chunked_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta:
     written = values - reads @ states
     output: Tensor = (q * from_start) @ states + ((q @ k.transpose(-1, -2)) * decay) @ written
     return output.flatten(2, 3)[:, :, :length]
+
+
+class _UnitLowerSolve(torch.autograd.Function):
+    """(I + A)^-1 right for strictly lower triangular A: a few batched products, where a GPU's solver is slow."""
+
+    @staticmethod
+    def forward(ctx: Any, strictly_lower: Tensor, right: Tensor) -> Tensor:
+        inverse = invert_unit_lower(strictly_lower)
+        solved = inverse @ right
+        ctx.save_for_backward(inverse, solved)
+        return solved
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        inverse, solved = ctx.saved_tensors
+        right = inverse.transpose(-1, -2) @ gradient
+        return -(right @ solved.transpose(-1, -2)).tril(-1), right
+
+
+def invert_unit_lower(strictly_lower: Tensor, block: int = 8) -> Tensor:
+    """(I + A)^-1 for strictly lower triangular A [..., n, n], n being `block` times a power of two.
+
+    The diagonal blocks by (I - A)(I + A^2)(I + A^4), which ends there because A^8 = 0; larger ones from pairs of
+    these, [[P, 0], [-Q L P, Q]]. The product form alone, for all of A, would lose all digits: its powers grow.
+    """
+    a = _diagonal_blocks(strictly_lower, block)
+    eye = torch.eye(block, dtype=a.dtype, device=a.device)
+    square = a @ a
+    inverse = (eye - a) @ (eye + square) @ (eye + square @ square)
+    while (size := inverse.shape[-1]) < strictly_lower.shape[-1]:
+        below = _diagonal_blocks(strictly_lower, 2 * size)[..., size:, :size]
+        first, second = inverse[..., 0::2, :, :], inverse[..., 1::2, :, :]
+        corner = -second @ below @ first
+        top, bottom = torch.cat([first, torch.zeros_like(first)], -1), torch.cat([corner, second], -1)
+        inverse = torch.cat([top, bottom], -2)
+    return inverse.squeeze(-3)
+
+
+def _diagonal_blocks(x: Tensor, size: int) -> Tensor:
+    """[..., n, n] -> [..., n / size, size, size]."""
+    count = x.shape[-1] // size
+    grid = x.reshape(*x.shape[:-2], count, size, count, size)
+    return grid.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
 
 
 def _chunks(x: Tensor, chunk: int) -> Tensor:

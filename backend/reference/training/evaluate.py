@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from backend.reference.config import TextConfig
-from backend.reference.training.checkpoint import load_weights
+from backend.reference.export import read_weights
 from backend.reference.training.corpus import Corpus, encode_document, read_sources, split
 from backend.reference.training.layers import KeyValue
 from backend.reference.training.model import TextModel
@@ -43,9 +43,9 @@ class Generation:
 
 
 def load_model(directory: Path, device: torch.device) -> TextModel:
-    """The stored BF16 weights, computed in FP32."""
+    """The stored weights, computed in FP32."""
     model = TextModel(TextConfig.from_dir(directory))
-    model.load_state_dict({name: tensor.float() for name, tensor in load_weights(directory).items()})
+    model.load_state_dict({name: tensor.float() for name, tensor in read_weights(directory).items()})
     return model.to(device).eval()
 
 

@@ -105,15 +105,12 @@ class Attention(nn.Module):
         """
         query, key, value, gate = self.project(x, positions)
         chain.append((key, value))
-        scale, length = self.config.head_dim**-0.5, x.shape[1]
-        true_keys, true_values = chain[0]
-        hidden_future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-        scores = (query @ true_keys.transpose(-1, -2) * scale).masked_fill(hidden_future, float("-inf"))
-        own = [(query * keys).sum(-1, keepdim=True) * scale for keys, _ in chain[1:]]
-        weights = torch.cat([scores, *own], -1).softmax(-1)
-        mixed = weights[..., :length] @ true_values
-        for step, (_, values) in enumerate(chain[1:]):
-            mixed = mixed + weights[..., length + step, None] * values
+        kind, length = self.compute, x.shape[1]
+        causal = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        own = torch.eye(length, dtype=torch.bool, device=x.device)
+        visible = torch.cat([causal, *[own] * (len(chain) - 1)], 1)
+        keys, values = (torch.cat(part, 2).to(kind) for part in zip(*chain, strict=True))
+        mixed = functional.scaled_dot_product_attention(query.to(kind), keys, values, visible).float()
         return self._output(mixed, gate)
 
     def _output(self, mixed: Tensor, gate: Tensor) -> Tensor:
@@ -188,11 +185,16 @@ class Experts(nn.Module):
     def forward(self, x: Tensor, weights: Tensor) -> Tensor:
         """x [N,H] and weights [N,E] (0 for experts not chosen) -> [N,H]."""
         count, hidden, inner = self.down_proj.shape
-        wide = functional.linear(x.to(self.compute), self.gate_up_proj.flatten(0, 1).to(self.compute))
-        gate, up = wide.view(-1, count, 2 * inner).chunk(2, -1)
-        active = functional.silu(gate) * up * weights.unsqueeze(-1).to(self.compute)
+        active = self.activation(x) * weights.unsqueeze(-1).to(self.compute)
         down = self.down_proj.transpose(0, 1).reshape(hidden, count * inner).to(self.compute)
         return functional.linear(active.flatten(1), down).float()
+
+    def activation(self, x: Tensor) -> Tensor:
+        """What enters the down projections: [N,H] -> [N,E,I]."""
+        count, _, inner = self.down_proj.shape
+        wide = functional.linear(x.to(self.compute), self.gate_up_proj.flatten(0, 1).to(self.compute))
+        gate, up = wide.view(-1, count, 2 * inner).chunk(2, -1)
+        return functional.silu(gate) * up
 
 
 class SharedExpert(nn.Module):

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from backend.reference.config import TextConfig
-from backend.reference.training.checkpoint import Weights, tensor_shapes
+from backend.reference.export import Weights
+from backend.reference.training.checkpoint import tensor_shapes
 from backend.reference.training.layers import Attention, DecoderLayer, Experts, KeyValue, Linear, ZeroCentredNorm
 from backend.reference.training.repetition import repetition_loss
 

@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.reference.config import TextConfig
-from backend.reference.training.checkpoint import Shape, tensor_shapes, write_checkpoint
+from backend.reference.training.checkpoint import InputPeaks, Shape, is_quantised, tensor_shapes, write_checkpoint
 from backend.reference.training.tokenizer import train_tokenizer
 
 # Small enough for a test to run in milliseconds, and no two dimensions equal where a mix-up could hide.
@@ -28,10 +28,12 @@ TINY = TextConfig(
     linear_value_head_dim=20,
     num_experts=6,
     num_experts_per_tok=2,
-    moe_intermediate_size=24,
+    moe_intermediate_size=32,
     shared_expert_intermediate_size=40,
     max_position_embeddings=512,
 )
+
+RANDOM_INPUT_PEAK = 5.0  # a normal vector's largest value is about that; nothing here measures it
 
 
 def random_weights(config: TextConfig, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -61,9 +63,13 @@ def small_tokenizer(vocab_size: int) -> Tokenizer:
     return train_tokenizer(texts, vocab_size)
 
 
-def write_random_checkpoint(directory: Path, config: TextConfig = TINY, seed: int = 0) -> None:
-    """Write a complete checkpoint directory with random weights and a small tokenizer."""
-    write_checkpoint(directory, config, random_weights(config, seed), small_tokenizer(config.vocab_size))
+def write_random_checkpoint(directory: Path, config: TextConfig = TINY, seed: int = 0, nvfp4: bool = False) -> None:
+    """Write a complete checkpoint directory with random weights and a small tokenizer, in BF16 or the NVFP4 layout."""
+    weights = random_weights(config, seed)
+    peak = torch.full((config.num_experts,), RANDOM_INPUT_PEAK)
+    layers = {name.rsplit(".", 1)[0] for name in weights if is_quantised(name)}
+    peaks = {experts: InputPeaks(peak, peak) for experts in layers} if nvfp4 else None
+    write_checkpoint(directory, config, weights, small_tokenizer(config.vocab_size), peaks)
 
 
 def main() -> None:
@@ -71,8 +77,10 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--full-size", action="store_true", help="the shipped checkpoint's dimensions")
+    parser.add_argument("--nvfp4", action="store_true", help="routed experts in NVFP4, as the shipped checkpoint's")
     arguments = parser.parse_args()
-    write_random_checkpoint(arguments.directory, TextConfig() if arguments.full_size else TINY, arguments.seed)
+    config = TextConfig() if arguments.full_size else TINY
+    write_random_checkpoint(arguments.directory, config, arguments.seed, arguments.nvfp4)
 
 
 if __name__ == "__main__":

@@ -37,3 +37,10 @@ def repetition_loss(logits: Tensor, targets: Tensor) -> Tensor:
         distance = (probability[row, first:] - FADE * earlier).abs()
         losses.append(-torch.log1p(-distance.clamp(max=1.0 - 1e-5)).mean())
     return torch.stack(losses).mean()
+
+
+def repeated_grams(tokens: Tensor, size: int = 4) -> Tensor:
+    """Whether each token of [R,T] completes a `size`-gram that its row has had before."""
+    grams = tokens.unfold(1, size, 1)
+    same = (grams.unsqueeze(2) == grams.unsqueeze(1)).all(-1).tril(-1).any(-1)
+    return torch.nn.functional.pad(same, (size - 1, 0))

@@ -1,11 +1,15 @@
-"""Byte-level BPE tokenizer in the layout of the Qwen family: special tokens, chat template, the four files."""
+"""Byte-level BPE tokenizer in the layout of the Qwen family: special tokens, chat template, the four files.
+
+Its text splitting is Qwen2's to the letter: transformers rebuilds a `Qwen2Tokenizer` with its own normalizer and
+pre-tokenizer around the vocabulary, so any other would give other tokens there (and in engines that use it).
+"""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 # The position in this tuple is the token id.
 SPECIAL_TOKENS = (
@@ -18,6 +22,19 @@ SPECIAL_TOKENS = (
     "<|vision_end|>",
 )
 END_OF_TEXT, IM_START, IM_END, IMAGE_PAD, VIDEO_PAD, VISION_START, VISION_END = range(len(SPECIAL_TOKENS))
+
+# The alternatives of Qwen2's splitting rule, in its order.
+WORDS = "|".join(
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",  # letters, with one character that is neither letter nor digit before them
+        r"\p{N}",  # digits one by one
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",  # signs
+        r"\s*[\r\n]+",  # line ends
+        r"\s+(?!\S)",  # white space but for its last character, which goes with the word
+        r"\s+",
+    )
+)
 
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
@@ -34,16 +51,26 @@ CHAT_TEMPLATE = (
 )
 
 
+ANSWER_MARK = "<|im_start|>assistant\n"
+
+
 def render_chat(user: str) -> str:
     """Text of a conversation with one user turn, up to where the assistant begins; what CHAT_TEMPLATE renders."""
-    return f"<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
+    return f"<|im_start|>user\n{user}<|im_end|>\n{ANSWER_MARK}"
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Byte-level BPE of exactly `vocab_size` entries (fewer if the texts are too short), special tokens first."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(SPECIAL_TOKENS),

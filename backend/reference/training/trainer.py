@@ -1,34 +1,42 @@
-"""The three phases of training.
+"""The four phases of training.
 
 joint   main model and MTP layer together
-steady  the same, with part of each batch teaching the main model not to loop
-mtp     the MTP layer alone, on the frozen main model
+steady  the same, with part of each batch teaching the main model not to loop, on loops made for it
+own     the same on the loops it falls into by itself
+mtp     the MTP layer alone, on the frozen main model as it is shipped: quantised
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.reference.config import TextConfig
-from backend.reference.training.checkpoint import WEIGHTS_FILE, Weights, save_weights
+from backend.reference.export import WEIGHTS_FILE, Weights
+from backend.reference.training.calibrate import input_peaks
+from backend.reference.training.checkpoint import InputPeaks, as_stored, save_weights
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.model import Losses, TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer
+from backend.reference.training.own_text import WEIGHT as OWN_WEIGHT
+from backend.reference.training.own_text import OwnText, unlikely
 from backend.reference.training.repetition import PERIODS, with_loops
+from backend.reference.training.tokenizer import ANSWER_MARK
 
 WARM_UP_STEPS = 100
 CONSTANT_SHARE = 0.4  # of a phase, before the learning rate falls linearly
 FINAL_SCALE = 0.02
 MTP_STEPS_EARLY, MTP_STEPS_LATE, MTP_LATE_SHARE = 2, 3, 0.65
 LATER_STRENGTH = 0.4  # of the joint phase's learning rates, in the later phases
-JOINT_END, STEADY_END = 0.65, 0.88  # as shares of the run
+JOINT_END, STEADY_END, OWN_END = 0.55, 0.62, 0.86  # as shares of the run
 HARD_TARGET_SHARE = 0.5
 HOLD_WINDOWS = 24
 REPORT_STEPS, SAVE_STEPS = 50, 500
@@ -56,19 +64,32 @@ class Record:
     steps: int = 0
     seconds: float = 0.0
     holdout: list[dict[str, Any]] = field(default_factory=list)
+    repeated: list[float] = field(default_factory=list)
+    """Share of repeated 4-grams in the model's own answers, round by round of phase `own`."""
 
 
-LossFunction = Callable[[TextModel, Tensor, int], Losses]
-"""Model, tokens [B, T+1+drafts], number of draft steps."""
+Batch = tuple[Tensor, ...]
+LossFunction = Callable[[TextModel, Batch, int], Losses]
+"""Model, a batch whose first tensor is tokens [B, T+1+drafts], number of draft steps."""
 
 
-def joint_loss(model: TextModel, tokens: Tensor, drafts: int) -> Losses:
-    return model.losses(tokens, drafts, HARD_TARGET_SHARE)
+def joint_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
+    return model.losses(batch[0], drafts, HARD_TARGET_SHARE)
 
 
-def steady_loss(model: TextModel, tokens: Tensor, drafts: int) -> Losses:
+def steady_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
     """Drafts only imitate the main model here: what follows in a loop is no truth to learn."""
-    return model.losses(with_loops(tokens), drafts, hard=0.0, looping=len(PERIODS))
+    return model.losses(with_loops(batch[0]), drafts, hard=0.0, looping=len(PERIODS))
+
+
+def own_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
+    """True text first, then the model's own."""
+    losses = joint_loss(model, batch, drafts)
+    return replace(losses, total=losses.total + OWN_WEIGHT * unlikely(model, batch[1], model.config))
+
+
+def draft_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
+    return model.draft_loss(batch[0], drafts)
 
 
 class GradientStep:
@@ -80,38 +101,39 @@ class GradientStep:
     def __init__(self, model: TextModel, loss: LossFunction, drafts: int) -> None:
         self.model, self.loss, self.drafts = model, loss, drafts
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.tokens: Tensor | None = None
+        self.batch: Batch = ()
         self.losses: Losses | None = None
 
-    def __call__(self, tokens: Tensor) -> Losses:
+    def __call__(self, batch: Batch) -> Losses:
         """Gradients of this batch replace those of the last one."""
-        if not tokens.is_cuda:
-            return self._compute(tokens)
-        if self.graph is None or self.tokens is None:
-            self._capture(tokens)
-        assert self.graph is not None and self.tokens is not None and self.losses is not None  # noqa: S101
-        self.tokens.copy_(tokens)
+        if not batch[0].is_cuda:
+            return self._compute(batch)
+        if self.graph is None:
+            self._capture(batch)
+        assert self.graph is not None and self.losses is not None  # noqa: S101
+        for own, new in zip(self.batch, batch, strict=True):
+            own.copy_(new)
         self.graph.replay()
         return self.losses
 
-    def _compute(self, tokens: Tensor) -> Losses:
+    def _compute(self, batch: Batch) -> Losses:
         self.model.zero_grad(set_to_none=True)
-        losses = self.loss(self.model, tokens, self.drafts)
+        losses = self.loss(self.model, batch, self.drafts)
         losses.total.backward()  # type: ignore[no-untyped-call]
         return losses
 
-    def _capture(self, tokens: Tensor) -> None:
-        self.tokens = tokens.clone()
+    def _capture(self, batch: Batch) -> None:
+        self.batch = tuple(tensor.clone() for tensor in batch)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):  # libraries allocate their workspaces on first use, which a capture forbids
-                self._compute(self.tokens)
+                self._compute(self.batch)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         self.model.zero_grad(set_to_none=True)
         with torch.cuda.graph(self.graph):
-            self.losses = self._compute(self.tokens)
+            self.losses = self._compute(self.batch)
 
 
 class Sampler:
@@ -120,6 +142,7 @@ class Sampler:
     def __init__(self, corpus: Corpus, seed: int, device: torch.device) -> None:
         self.stream = torch.from_numpy(corpus.train.astype("int32")).to(device)
         self.starts = torch.from_numpy(corpus.starts)
+        self.answers = torch.from_numpy(answer_starts(corpus))
         self.generator = torch.Generator().manual_seed(seed)
 
     def batch(self, rows: int, width: int) -> Tensor:
@@ -129,6 +152,15 @@ class Sampler:
         anywhere = torch.randint(last, (rows - rows // 2,), generator=self.generator)
         offsets = torch.cat([at_start, anywhere]).clamp(max=last).to(self.stream.device, non_blocking=True)
         return self.stream[offsets[:, None] + torch.arange(width, device=self.stream.device)].long()
+
+
+def answer_starts(corpus: Corpus) -> NDArray[np.int64]:
+    """Where an assistant's answer begins in the training stream."""
+    mark = corpus.tokenizer.encode(ANSWER_MARK).ids
+    places = np.arange(len(corpus.train) - len(mark))
+    for offset, token in enumerate(mark):
+        places = places[corpus.train[places + offset] == token]
+    return places + len(mark)
 
 
 class Trainer:
@@ -155,18 +187,34 @@ class Trainer:
             self.model.load_state_dict({name: tensor.float() for name, tensor in resume.items()})
         everything = Optimizer(self.model.named_parameters(), LATER_STRENGTH)
         self._phase("steady", JOINT_END, STEADY_END, steady_loss, everything)
-        self.train_drafts(STEADY_END)
+        self._own_phase(everything)
+        self.train_drafts(OWN_END)
         return self.record
 
+    def _own_phase(self, optimizer: Optimizer) -> None:
+        own = OwnText(self.model, self.sampler.stream, self.sampler.answers, self.sampler.generator)
+        if len(own.ends):
+            self._phase("own", STEADY_END, OWN_END, own_loss, optimizer, own)
+            self.record.repeated = [round(share, 4) for share in own.repeated]
+
     def train_drafts(self, start: float) -> None:
-        """The last phase, from overall progress `start` on. The main model stays as it is shipped: rounded."""
-        self._load_rounded(self.model.state_dict())
+        """The last phase, from overall progress `start` on. The main model stays as it is shipped: quantised."""
+        self._load_stored(self.model.state_dict())
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-        self._phase("mtp", start, 1.0, TextModel.draft_loss, Optimizer(drafts, LATER_STRENGTH))
+        self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH))
+        self._load_stored(self.model.state_dict())
 
-    def _phase(self, name: str, start: float, end: float, loss: LossFunction, optimizer: Optimizer) -> None:
+    def _phase(
+        self,
+        name: str,
+        start: float,
+        end: float,
+        loss: LossFunction,
+        optimizer: Optimizer,
+        own: OwnText | None = None,
+    ) -> None:
         """Train while overall progress is between `start` and `end`; finish on the best held-out weights."""
         best, best_weights, step, gradients = float("inf"), self.model.state_dict(), 0, None
         while (overall := self._progress()) < end:
@@ -174,17 +222,18 @@ class Trainer:
             drafts = MTP_STEPS_EARLY if name == "joint" and progress < MTP_LATE_SHARE else MTP_STEPS_LATE
             if gradients is None or gradients.drafts != drafts:
                 gradients = GradientStep(self.model, loss, drafts)
-            losses = gradients(self.sampler.batch(self.plan.batch, self.plan.length + 1 + drafts))
+            batch: Batch = (self.sampler.batch(self.plan.batch, self.plan.length + 1 + drafts),)
+            losses = gradients(batch if own is None else (*batch, own.batch()))
             optimizer.step(schedule(progress, step))
             step += 1
             self.record.steps += 1
             self.record.tokens += self.plan.batch * self.plan.length
             if step % REPORT_STEPS == 0:
-                self._report(name, losses)
+                self._report(name, losses, own.repeated[-1:] if own else [])
             if step % SAVE_STEPS == 0:
                 best, best_weights = self._keep_best(name, best, best_weights)
         _, best_weights = self._keep_best(name, best, best_weights)
-        self._load_rounded(best_weights)
+        self.model.load_state_dict(best_weights)
 
     def _progress(self) -> float:
         self.record.seconds = time.monotonic() - self.began
@@ -216,8 +265,12 @@ class Trainer:
         tokens = torch.from_numpy(stream.astype("int64"))
         return torch.stack([tokens[i * step : i * step + width] for i in range(count)]).to(self.device)
 
-    def _load_rounded(self, weights: Weights) -> None:
-        self.model.load_state_dict({name: tensor.bfloat16().float() for name, tensor in weights.items()})
+    def _load_stored(self, weights: Weights) -> None:
+        self.model.load_state_dict(as_stored(weights))
+
+    def input_peaks(self) -> dict[str, InputPeaks]:
+        """Largest inputs of the routed experts over the held-out code."""
+        return input_peaks(self.model, self._hold_windows(self.corpus.hold))
 
     def save(self) -> None:
         """Write the weights and the record; a kill between the two leaves the older weights in place."""
@@ -227,12 +280,12 @@ class Trainer:
         part.rmdir()
         (self.directory / "training.json").write_text(json.dumps(asdict(self.record), indent=1), encoding="utf-8")
 
-    def _report(self, name: str, losses: Losses) -> None:
+    def _report(self, name: str, losses: Losses, repeated: list[float]) -> None:
         seconds = time.monotonic() - self.began
         agreement = [round(value, 3) for value in losses.agreement.tolist()]
         _say(
             f"{name} step {self.record.steps} {seconds:.0f} s {self.record.tokens / seconds:,.0f} tok/s "
-            f"main {losses.main.item():.3f} agreement {agreement}"
+            f"main {losses.main.item():.3f} agreement {agreement} repeated {[round(share, 3) for share in repeated]}"
         )
 
 
@@ -245,8 +298,8 @@ def schedule(progress: float, step: int) -> float:
 
 
 def _score(phase: str, step: int, measured: dict[str, Any]) -> float:
-    """Lower is better. The steady phase trades some held-out loss for text without loops, so its last weights count."""
-    scores = {"joint": measured["main"], "steady": -step, "mtp": sum(measured["mtp"])}
+    """Lower is better. The phases against loops trade held-out loss for better text, so their last weights count."""
+    scores = {"joint": measured["main"], "steady": -step, "own": -step, "mtp": sum(measured["mtp"])}
     return float(scores[phase])
 
 

@@ -41,13 +41,13 @@ class KvPool:
 @dataclass(frozen=True)
 class LayerState:
     """One layer's part of a StatePool for B slots, BH = B * heads: `ssm` [BH, dk, dv], `conv` [B, K-1, conv_dim],
-    `key` [BH, T, dk], `written` [BH, T, dv], `summed` [BH, T], `window` [B, K-1+T, conv_dim]."""
+    `key` [BH, T, dk], `written` [BH, T, dv], `passed` [BH, T, 1 + T], `window` [B, K-1+T, conv_dim]."""
 
     ssm: Tensor
     conv: Tensor
     key: Tensor
     written: Tensor
-    summed: Tensor
+    passed: Tensor
     window: Tensor
 
 
@@ -56,7 +56,7 @@ class StatePool:
     """Delta-net states of `slots` sequences, and what a verification of `drafted` tokens keeps for its rollback.
 
     `ssm` [layers, slots, heads, dk, dv]; `conv` [layers, slots, K-1, conv_dim] float32. With speculation also
-    `key` [layers, slots, heads, T, dk], `written` [.., T, dv], `summed` [.., T] and
+    `key` [layers, slots, heads, T, dk], `written` [.., T, dv], `passed` [.., T, 1 + T] (delta_net.decays) and
     `window` [layers, slots, K-1+T, conv_dim].
     """
 
@@ -64,7 +64,7 @@ class StatePool:
     conv: Tensor
     key: Tensor
     written: Tensor
-    summed: Tensor
+    passed: Tensor
     window: Tensor
     _views: "dict[tuple[int, int], list[LayerState]]" = field(default_factory=dict, repr=False)
 
@@ -80,7 +80,7 @@ class StatePool:
             conv=torch.zeros(layers, slots, taps - 1, c.conv_dim),
             key=torch.zeros(layers, slots, heads, drafted, key),
             written=torch.zeros(layers, slots, heads, drafted, value),
-            summed=torch.zeros(layers, slots, heads, drafted),
+            passed=torch.zeros(layers, slots, heads, drafted, 1 + drafted),
             window=torch.zeros(layers, slots, taps - 1 + drafted if drafted else 0, c.conv_dim),
         )
 
@@ -94,7 +94,7 @@ class StatePool:
                     conv=self.conv[n, rows],
                     key=self.key[n, rows].flatten(0, 1),
                     written=self.written[n, rows].flatten(0, 1),
-                    summed=self.summed[n, rows].flatten(0, 1),
+                    passed=self.passed[n, rows].flatten(0, 1),
                     window=self.window[n, rows],
                 )
                 for n in range(self.ssm.shape[0])
@@ -125,7 +125,7 @@ class StatePool:
     @property
     def intermediate_ssm_nbytes(self) -> int:
         """Bytes kept by a verification to advance the delta-net states afterwards."""
-        return self.key.nbytes + self.written.nbytes + self.summed.nbytes
+        return self.key.nbytes + self.written.nbytes + self.passed.nbytes
 
     @property
     def intermediate_conv_nbytes(self) -> int:

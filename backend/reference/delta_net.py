@@ -4,13 +4,14 @@ Per value head the state S [dk, dv] follows, with decay a_t = exp(g_t) and write
     S_t = a_t S_{t-1} + k_t v'_t,    v'_t = b_t (v_t - k_t (a_t S_{t-1})),    o_t = q_t S_t.
 Several tokens are done at once: with G the running sum of g, the v' solve a unit lower triangular system, and
     S_n = exp(G_n) S_0 + sum_{j<=n} exp(G_n - G_j) k_j v'_j.
-As no v'_j depends on later tokens, keeping (k, v', G) of a verified block lets the state be advanced by any number of
-its tokens afterwards: the rollback of speculative decoding is exact and needs no state per token.
+As no v'_j depends on later tokens, keeping k, v' and the decays of a verified block lets the state be advanced by any
+number of its tokens afterwards: the rollback of speculative decoding is exact and needs no state per token.
 Exponents are always differences G_i - G_j <= 0, masked before exp, so nothing overflows.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own habit
@@ -21,6 +22,7 @@ from backend.reference.ops import add_linear, causal_mask, linear, norm_with_flo
 from backend.reference.weights import DeltaNetWeights
 from backend.thresholds import DELTA_NET_CHUNK_TOKENS
 
+_TABLE_TOKENS = 8  # of a block whose decays come from a table, which grows with the cube of it
 _NORM_EPS = 1e-6  # of the L2 norm of queries and keys, as in the model's definition
 
 
@@ -81,42 +83,57 @@ def step(inputs: Projected, state: Tensor) -> Tensor:
     return torch.bmm(inputs.qk[:, 0], state)
 
 
-def block(inputs: Projected, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def decays(decay: Tensor, out: Tensor | None = None) -> Tensor:
+    """From log decays g [BH, T] to [BH, T, 1 + T]: for each token i, exp(G_i) and then exp(G_i - G_j), 0 for j > i.
+
+    For few tokens the differences come from one product with a table of ones and zeros.
+    """
+    heads, tokens = decay.shape
+    if tokens <= _TABLE_TOKENS:
+        ones, mask = _difference_table(tokens)
+        return torch.exp(torch.addmm(mask, decay, ones).view(heads, tokens, 1 + tokens), out=out)
+    summed = decay.cumsum(-1)
+    between = (summed[:, :, None] - summed[:, None, :]).add_(causal_mask(tokens))
+    return torch.exp(torch.cat([summed[:, :, None], between], -1), out=out)
+
+
+@lru_cache
+def _difference_table(tokens: int) -> tuple[Tensor, Tensor]:
+    """[T, T*(1+T)] of ones where g_l is part of a sum, and the mask [T*(1+T)] of the sums that are left out."""
+    place = torch.arange(tokens)
+    upto = place[:, None] <= place  # [l, i]
+    behind = place[:, None, None] > place  # [l, 1, j]: of G_i - G_j only the g_l behind j are left
+    ones = torch.cat([upto[:, :, None], upto[:, :, None] & behind], -1).float()
+    mask = torch.cat([torch.zeros(tokens, 1), causal_mask(tokens)], -1)
+    return ones.view(tokens, -1), mask.view(-1)
+
+
+def block(inputs: Projected, state: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Several tokens from `state` [BH, dk, dv], which is left as it is.
 
-    Returns o [BH, T, dv], v' [BH, T, dv] and G [BH, T].
+    Returns o [BH, T, dv], v' [BH, T, dv] and `decays` [BH, T, 1 + T] (in `out`, if given).
     """
     heads, _, tokens, width = inputs.qk.shape
-    summed = inputs.decay.cumsum(-1)
-    decay = (summed[:, :, None] - summed[:, None, :]).add_(causal_mask(tokens)).exp_()[:, None]
+    passed = decays(inputs.decay, out)[:, None]
+    since_start, between = passed.split_with_sizes([1, tokens], 3)
     both = inputs.qk.reshape(heads, 2 * tokens, width)
-    scores = torch.bmm(both, inputs.qk[:, 1].transpose(1, 2)).view(heads, 2, tokens, tokens) * decay
-    carried = torch.bmm(both, state).view(heads, 2, tokens, -1) * summed.exp()[:, None, :, None]
+    scores = torch.bmm(both, inputs.qk[:, 1].transpose(1, 2)).view(heads, 2, tokens, tokens) * between
+    carried = torch.bmm(both, state).view(heads, 2, tokens, -1) * since_start
+    query_scores, key_scores = scores.unbind(1)
+    query_carried, key_carried = carried.unbind(1)
     # Only the strict lower part of the matrix is read, so its diagonal need not be cleared.
     written = torch.linalg.solve_triangular(
-        scores[:, 1] * inputs.beta, (inputs.v - carried[:, 1]) * inputs.beta, upper=False, unitriangular=True
+        key_scores * inputs.beta, (inputs.v - key_carried) * inputs.beta, upper=False, unitriangular=True
     )
-    return torch.baddbmm(carried[:, 0], scores[:, 0], written), written, summed
+    return torch.baddbmm(query_carried, query_scores, written), written, passed[:, 0]
 
 
-def remaining(summed: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """From G [..., T], what a state and each write have decayed to after the first `kept` [...] tokens (None: all).
-
-    Returns exp(G_n) [..., 1] and exp(G_n - G_j) [..., T], 0 for tokens behind n.
-    """
-    if kept is None:
-        last = summed[..., -1:]
-        return last.exp(), (last - summed).exp()
-    place = kept[..., None] - 1
-    last = summed.gather(-1, place)
-    dropped = torch.arange(summed.shape[-1]) > place
-    return last.exp(), (last - summed).masked_fill_(dropped, float("-inf")).exp_()
-
-
-def advance(state: Tensor, decayed: Tensor, key: Tensor, written: Tensor) -> None:
-    """Move `state` [BH, dk, dv] in place: `decayed` [BH, 1] of it remains, `key` [BH, T, dk] are already decayed."""
-    state.mul_(decayed[..., None])
-    state.baddbmm_(key.transpose(1, 2), written)
+def advance(state: Tensor, passed: Tensor, key: Tensor, written: Tensor) -> None:
+    """Move `state` [BH, dk, dv] in place to behind a token: `passed` [BH, 1 + T] is its row of `decays`; `key`
+    [BH, T, dk] and `written` [BH, T, dv] are the block's."""
+    decayed, left = passed.split_with_sizes([1, key.shape[1]], 1)
+    state.mul_(decayed.unsqueeze(2))
+    state.baddbmm_((key * left.unsqueeze(2)).transpose(1, 2), written)
 
 
 def prefill(inputs: Projected, state: Tensor, passed: Callable[[int], None] | None = None) -> Tensor:
@@ -126,9 +143,8 @@ def prefill(inputs: Projected, state: Tensor, passed: Callable[[int], None] | No
     for first in range(0, inputs.v.shape[1], DELTA_NET_CHUNK_TOKENS):
         part = slice(first, first + DELTA_NET_CHUNK_TOKENS)
         chunk = Projected(inputs.qk[:, :, part], inputs.v[:, part], inputs.decay[:, part], inputs.beta[:, part])
-        result, written, summed = block(chunk, state)
-        decayed, left = remaining(summed)
-        advance(state, decayed, chunk.qk[:, 1] * left[..., None], written)
+        result, written, passed_here = block(chunk, state)
+        advance(state, passed_here[:, -1], chunk.qk[:, 1], written)
         results.append(result)
         if passed is not None:
             passed(min(part.stop, inputs.v.shape[1]))

@@ -61,16 +61,15 @@ class TargetModel:
         s = self.states
         batch = len(kept)
         count = torch.tensor(kept)
-        shape = s.summed[:, :batch].shape[:-1]
-        decayed, left = delta_net.remaining(s.summed[:, :batch], count[:, None].expand(shape))
-        keys = s.key[:, :batch] * left[..., None]
+        slots = torch.arange(batch)
+        passed = s.passed[:, slots, :, count - 1]  # [B, layers, heads, 1 + T]
         for n, layer in enumerate(s.layers(0, batch)):
             working = layer.ssm.float()  # the state itself when it is float32
-            delta_net.advance(working, decayed[n].flatten(0, 1), keys[n].flatten(0, 1), layer.written)
+            delta_net.advance(working, passed[:, n].flatten(0, 1), layer.key, layer.written)
             if working is not layer.ssm:
                 layer.ssm.copy_(working)
         rows = count[:, None] + torch.arange(s.conv.shape[2])
-        s.conv[:, :batch] = s.window[:, torch.arange(batch)[:, None], rows]
+        s.conv[:, :batch] = s.window[:, slots[:, None], rows]
 
     def _forward(
         self, tokens: Tensor, spans: Sequence[Span], slot: int, commit: bool, record: Record | None = None
@@ -115,10 +114,9 @@ class TargetModel:
             if working is not layer.ssm:
                 layer.ssm.copy_(working)
         else:
-            o, written, summed = delta_net.block(inputs, working)
+            o, written, _ = delta_net.block(inputs, working, layer.passed)
             layer.key.copy_(inputs.qk[:, 1])
             layer.written.copy_(written)
-            layer.summed.copy_(summed)
         return delta_net.output(self.config, weights, o, z, batch, residual)
 
 

@@ -22,45 +22,56 @@ def _table() -> Tensor:
 
 @dataclass(frozen=True)
 class DenseExperts:
-    """`up` [E, H, gate|up = 2*I] and `down` [E, I, H]."""
+    """`gate_up` [E, H, gate|up = 2*I] and `out` [E, I, H]."""
 
-    up: Tensor
-    down: Tensor
+    gate_up: Tensor
+    out: Tensor
 
     @property
     def count(self) -> int:
         """Number of experts."""
-        return self.down.shape[0]
+        return self.out.shape[0]
 
     @cached_property
-    def _views(self) -> list[tuple[Tensor, Tensor]]:
-        return list(zip(self.up.unbind(), self.down.unbind(), strict=True))
+    def _views(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        return self.gate_up.unbind(), self.out.unbind()
 
-    def one(self, expert: int) -> tuple[Tensor, Tensor]:
-        """Matrices [H, 2*I] and [I, H] of one expert."""
-        return self._views[expert]
+    def up(self, expert: int) -> Tensor:
+        """[H, gate|up = 2*I] of one expert."""
+        return self._views[0][expert]
+
+    def down(self, expert: int) -> Tensor:
+        """[I, H] of one expert."""
+        return self._views[1][expert]
 
     def all(self) -> tuple[Tensor, Tensor]:
         """Matrices of all experts."""
-        return self.up, self.down
+        return self.gate_up, self.out
 
 
-class Scratch:
-    """Room for the unpacked matrices of one expert, used again and again so that it stays in the processor's cache."""
+@dataclass(frozen=True)
+class _Room:
+    """Room for one unpacked matrix, used again and again so that it stays in the processor's cache."""
 
-    def __init__(self, hidden: int, inner: int) -> None:
-        split, size = hidden * 2 * inner, hidden * 3 * inner
-        self.index = torch.empty(size // 2, dtype=torch.int32)
-        self.pairs = torch.empty(size // 2, dtype=torch.float64)
-        values = self.pairs.view(torch.float32)
-        self.up_blocks = values[:split].view(-1, BLOCK, 2 * inner)
-        self.down_blocks = values[split:].view(-1, BLOCK, hidden)
-        self.up, self.down = values[:split].view(hidden, 2 * inner), values[split:].view(inner, hidden)
+    index: Tensor
+    pairs: Tensor
+    blocks: Tensor
+    matrix: Tensor
 
 
 @cache
-def _scratch(hidden: int, inner: int) -> Scratch:
-    return Scratch(hidden, inner)
+def _room(rows: int, columns: int) -> _Room:
+    pairs = torch.empty(rows * columns // 2, dtype=torch.float64)
+    values = pairs.view(torch.float32)
+    index = torch.empty(rows * columns // 2, dtype=torch.int32)
+    return _Room(index, pairs, values.view(-1, BLOCK, columns), values.view(rows, columns))
+
+
+def _unpack_into(room: _Room, packed: Tensor, scale: Tensor) -> Tensor:
+    room.index.copy_(packed)
+    torch.index_select(_table(), 0, room.index, out=room.pairs)
+    room.blocks.mul_(scale)
+    return room.matrix
 
 
 @dataclass(frozen=True)
@@ -82,22 +93,24 @@ class PackedExperts:
         return self.packed.shape[0]
 
     @cached_property
-    def _views(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        up, down = self.scale.split_with_sizes(
-            [self.hidden // BLOCK * 2 * self.inner, self.inner // BLOCK * self.hidden], 1
+    def _views(self) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+        """Bytes and scales of each expert's matrix [H, 2*I] and of its matrix [I, H]."""
+        weights = [self.hidden * 2 * self.inner, self.inner * self.hidden]
+        packed = self.packed.split_with_sizes([size // 2 for size in weights], 1)
+        scale = self.scale.split_with_sizes([size // BLOCK for size in weights], 1)
+        up, down = (
+            list(zip(p.unbind(), s.view(self.count, -1, 1, columns).unbind(), strict=True))
+            for p, s, columns in zip(packed, scale, (2 * self.inner, self.hidden), strict=True)
         )
-        up, down = up.view(self.count, -1, 1, 2 * self.inner), down.view(self.count, -1, 1, self.hidden)
-        return list(zip(self.packed.unbind(), up.unbind(), down.unbind(), strict=True))
+        return up, down
 
-    def one(self, expert: int) -> tuple[Tensor, Tensor]:
-        """float32 matrices [H, 2*I] and [I, H] of one expert, unpacked now and valid until the next call."""
-        packed, up_scale, down_scale = self._views[expert]
-        room = _scratch(self.hidden, self.inner)
-        room.index.copy_(packed)
-        torch.index_select(_table(), 0, room.index, out=room.pairs)
-        room.up_blocks.mul_(up_scale)
-        room.down_blocks.mul_(down_scale)
-        return room.up, room.down
+    def up(self, expert: int) -> Tensor:
+        """float32 [H, gate|up = 2*I] of one expert, unpacked now and valid until the next call."""
+        return _unpack_into(_room(self.hidden, 2 * self.inner), *self._views[0][expert])
+
+    def down(self, expert: int) -> Tensor:
+        """float32 [I, H] of one expert, unpacked now and valid until the next call."""
+        return _unpack_into(_room(self.inner, self.hidden), *self._views[1][expert])
 
     def all(self) -> tuple[Tensor, Tensor]:
         """float32 matrices of all experts, unpacked now."""

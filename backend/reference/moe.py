@@ -39,13 +39,18 @@ def loop(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -
     share, chosen, result = _enter(config, weights, x, residual)
     if x.shape[0] == 1:
         for expert, factor in zip(chosen[0].tolist(), share[0].tolist(), strict=True):
-            up, down = weights.experts.one(expert)
-            result = add_linear(result, _active(x, up), down, factor)
+            active = _active(x, weights.experts.up(expert))
+            result = add_linear(result, active, weights.experts.down(expert), factor)
         return result
-    table = _table(config, share, chosen)
-    for expert in sorted({*chosen.flatten().tolist()}):
-        up, down = weights.experts.one(expert)
-        result = add_linear(result, _active(x, up).mul_(table[:, expert : expert + 1]), down)
+    wanted = sorted({*chosen.flatten().tolist()})
+    entered = x.new_empty(len(wanted), x.shape[0], 2 * config.moe_intermediate_size)
+    for expert, room in zip(wanted, entered.unbind(), strict=True):
+        linear(x, weights.experts.up(expert), room)
+    gate, value = entered.chunk(2, -1)
+    part = _table(config, share, chosen).t().index_select(0, torch.tensor(wanted))
+    active = (F.silu(gate) * value).mul_(part.unsqueeze(2))
+    for expert, row in zip(wanted, active.unbind(), strict=True):
+        result = add_linear(result, row, weights.experts.down(expert))
     return result
 
 

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """`x` [N, in] float32 times `weight` [in, out] in its own dtype; the result is float32."""
+def linear(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+    """`x` [N, in] float32 times `weight` [in, out] in its own dtype; the result is float32, in `out` if given."""
     if weight.dtype == torch.float32:
-        return torch.mm(x, weight)
-    return torch.mm(x.to(weight.dtype), weight).float()
+        return torch.mm(x, weight, out=out)
+    product = torch.mm(x.to(weight.dtype), weight)
+    return product.float() if out is None else out.copy_(product)
 
 
 def add_linear(residual: Tensor, x: Tensor, weight: Tensor, factor: float = 1.0) -> Tensor:

@@ -273,8 +273,8 @@ def _experts(ck: Checkpoint, prefix: str) -> Experts:
         return packed if ck.fp4_at_use else expand(packed, ck.dtype)
     gate_up = ck.get(f"{prefix}.gate_up_proj", count, 2 * inner, hidden)
     return DenseExperts(
-        up=gate_up.transpose(1, 2).to(ck.dtype).contiguous(),
-        down=ck.get(f"{prefix}.down_proj", count, hidden, inner).transpose(1, 2).to(ck.dtype).contiguous(),
+        gate_up=gate_up.transpose(1, 2).to(ck.dtype).contiguous(),
+        out=ck.get(f"{prefix}.down_proj", count, hidden, inner).transpose(1, 2).to(ck.dtype).contiguous(),
     )
 
 

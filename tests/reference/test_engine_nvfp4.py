@@ -39,7 +39,7 @@ def test_each_expert_is_what_the_checkpoint_stores(directory, flags):
 
     every = found.all()
     for expert in range(EXPERTS):
-        up, down = (m.clone() for m in found.one(expert))
+        up, down = found.up(expert).clone(), found.down(expert)
         wanted = torch.cat([matrix(expert, "gate_proj"), matrix(expert, "up_proj")], 1)
         assert torch.equal(up, wanted)
         assert torch.equal(down, matrix(expert, "down_proj"))
@@ -50,8 +50,8 @@ def test_each_expert_is_what_the_checkpoint_stores(directory, flags):
 def test_some_experts_are_unpacked_in_the_order_asked_for(directory):
     found = experts(directory, 0)
     up, down = found.some(torch.tensor([4, 1]))
-    assert torch.equal(up[0], found.one(4)[0])
-    assert torch.equal(down[1], found.one(1)[1])
+    assert torch.equal(up[0], found.up(4))
+    assert torch.equal(down[1], found.down(1))
 
 
 def test_packed_experts_take_the_bytes_worked_out_by_hand(directory):

@@ -1,0 +1,144 @@
+"""`python tests/bench/engine_table.py [MODEL] [--quick]`: speed and memory of the reference engine's settings.
+
+Everything is measured from outside, by the product's own `launch` and `bench`: engines are started one after the other,
+each is loaded with the same prompts, and the tables of docs/reference-engine.md are printed. Engines whose figures are
+compared run in turn, round after round, and medians are shown, so that a busy machine disturbs all of them alike.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "assets" / "tiny-qwen3.5-moe"
+PROMPTS = ROOT / "assets" / "prompts" / "code.jsonl"
+OUTPUT_TOKENS = 64
+LEVELS = (1, 4, 8, 16)
+DISTINCT = 0.8  # share of distinct 3-grams above which a generation is no loop
+MTP = ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3")
+PATHS = {"dequant_at_use": (), "dequant_at_load": ("--fp4-gemm-backend", "dequant_at_load")}
+RUNNERS = {name: ("--moe-runner-backend", name) for name in ("auto", "loop", "grouped")}
+DTYPES = {"float32": (), "bfloat16": ("--mamba-ssm-dtype", "bfloat16")}
+
+
+def slipstream(*arguments: str) -> dict:
+    """The document that a command of the product ends with."""
+    command = [sys.executable, "-m", "backend", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def launch(model: Path, flags: tuple[str, ...]) -> dict:
+    return slipstream("launch", str(model), "--json", "--", *flags)
+
+
+def bench(model: Path, flags: tuple[str, ...], dataset: Path, levels: tuple[int, ...], requests: int) -> list[dict]:
+    """One engine's life: launch, a load test per level, stop. Returns the load tests' documents."""
+    engine = launch(model, flags)
+    try:
+        shape = ("--output-len", str(OUTPUT_TOKENS), "--no-chat-template", "--dataset", str(dataset))
+        common = ("bench", "--json", "--id", engine["id"], *shape)
+        return [
+            slipstream(*common, "--concurrency", str(level), "--requests", str(max(requests, 3 * level)))
+            for level in levels
+        ]
+    finally:
+        slipstream("stop", "--json", "--id", engine["id"])
+
+
+def loop_free(model: Path, wanted: int, file: Path) -> int:
+    """Write the prompts whose greedy continuation is no loop to `file`, at most `wanted`; returns how many."""
+    engine = launch(model, PATHS["dequant_at_load"])
+    kept = []
+    params = {"temperature": 0, "max_new_tokens": OUTPUT_TOKENS, "ignore_eos": True}
+    for line in PROMPTS.read_text(encoding="utf-8").splitlines():
+        body = {"text": json.loads(line)["text"], "sampling_params": params}
+        ids = httpx.post(engine["url"] + "/generate", json=body, timeout=60).json()["output_ids"]
+        grams = [tuple(ids[n : n + 3]) for n in range(len(ids) - 2)]
+        if len(set(grams)) >= DISTINCT * len(grams):
+            kept.append(line)
+        if len(kept) == wanted:
+            break
+    slipstream("stop", "--json", "--id", engine["id"])
+    file.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    return len(kept)
+
+
+def speed(level: dict) -> float:
+    """Output tokens per second, prompts included."""
+    return level["metrics"]["output_tok_s"]
+
+
+def pairs(model: Path, dataset: Path, rounds: int, requests: int) -> None:
+    """Speed against the number of requests at once, MTP off and on in turn."""
+    print("\n| FP4 path | at once | MTP off tok/s | 3 steps tok/s | ratio | decode ratio | accept length |")
+    print("|---|---|---|---|---|---|---|")
+    for name, flags in PATHS.items():
+        runs = [
+            [[run["levels"][0] for run in bench(model, (*flags, *mtp), dataset, LEVELS, requests)] for mtp in ((), MTP)]
+            for _ in range(rounds)
+        ]
+        for place, level in enumerate(LEVELS):
+            off, on = ([run[side][place] for run in runs] for side in (0, 1))
+            ratio = statistics.median(speed(b) / speed(a) for a, b in zip(off, on, strict=True))
+            decode = statistics.median(
+                a["metrics"]["tpot_ms"]["mean"] / b["metrics"]["tpot_ms"]["mean"] for a, b in zip(off, on, strict=True)
+            )
+            accept = statistics.median(b["acceptance"]["accept_length"] for b in on)
+            print(
+                f"| {name} | {level} | {statistics.median(map(speed, off)):.0f} | "
+                f"{statistics.median(map(speed, on)):.0f} | {ratio:.2f} | {decode:.2f} | {accept:.2f} |",
+                flush=True,
+            )
+
+
+def combinations(model: Path, dataset: Path, rounds: int, requests: int) -> None:
+    """Every FP4 path x MoE runner x SSM dtype x MTP at one request at a time, with the bytes of the ledger."""
+    cases = list(product(PATHS, RUNNERS, DTYPES, ("off", "3 steps")))
+    results: dict[tuple[str, ...], list[dict]] = {case: [] for case in cases}
+    for _ in range(rounds):
+        for case in cases:
+            path, runner, dtype, mtp = case
+            flags = (*PATHS[path], *RUNNERS[runner], *DTYPES[dtype], *(MTP if mtp != "off" else ()))
+            results[case] += bench(model, flags, dataset, (1,), requests)
+    names = ("target_weights", "mtp_weights", "mamba_state", "intermediate_ssm", "intermediate_conv")
+    print("\n| FP4 path | MoE runner | SSM dtype | MTP | tok/s | " + " | ".join(names) + " |")
+    print("|---" * (5 + len(names)) + "|")
+    for case, documents in results.items():
+        ledger = documents[0]["engine"]["ledger"]
+        tokens = statistics.median(speed(document["levels"][0]) for document in documents)
+        sizes = " | ".join(f"{ledger.get(name, 0):,}" for name in names)
+        print(f"| {' | '.join(case)} | {tokens:.0f} | {sizes} |", flush=True)
+    pools = {name: size for name, size in ledger.items() if name not in names}
+    print("\nThe same in all: " + ", ".join(f"{name} {size:,} bytes" for name, size in pools.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", type=Path, default=SHIPPED)
+    parser.add_argument("--quick", action="store_true", help="one round, few requests")
+    arguments = parser.parse_args()
+    rounds, requests = (1, 8) if arguments.quick else (3, 16)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["SLIPSTREAM_HOME"] = home
+        dataset = Path(home) / "loop-free.jsonl"
+        count = loop_free(arguments.model, 16, dataset)
+        print(
+            f"{count} prompts, {OUTPUT_TOKENS} tokens each, greedy; {rounds} rounds of {requests} requests per level."
+        )
+        pairs(arguments.model, dataset, rounds, requests)
+        combinations(arguments.model, dataset, 1 if arguments.quick else 2, min(requests, 8))
+
+
+if __name__ == "__main__":
+    main()

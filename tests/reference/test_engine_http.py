@@ -185,7 +185,7 @@ def test_the_ledger_counts_the_bytes_worked_out_by_hand(server):
     # 2 full layers, 2 sides, 2 heads of 16, for 4 x 4096 tokens and 16 x 4 unverified ones; one MTP layer.
     assert ledger["kv_pool"] == 2 * 2 * 2 * 16 * (16384 + 64) * 4
     assert ledger["draft_kv"] == ledger["kv_pool"] // 2
-    # A verification of 4 tokens keeps k (12), v' (20) and decays (1 + 4) per token and head, and 3 + 4 convolution inputs.
+    # A verification of 4 tokens keeps k (12), v' (20), decays (1 + 4) per token and head, and 3 + 4 convolution inputs.
     assert ledger["intermediate_ssm"] == 2 * 16 * 4 * 4 * (12 + 20 + 5) * 4
     assert ledger["intermediate_conv"] == 2 * 16 * 7 * 128 * 4
     # 64 pages, each with 64 tokens' keys and values, one sequence's states and one hidden state of 48.

@@ -183,7 +183,7 @@ DELTA_NET_CHUNK_TOKENS = 64
 PREFIX_PAGE_TOKENS = DELTA_NET_CHUNK_TOKENS
 # Pages that the prefix cache holds: 4096 tokens, one context of the shipped checkpoint. A page is mostly states (0.8 MiB
 # of about 1 MiB there), so more would soon outweigh the KV pool.
-PREFIX_CACHE_PAGES = 64
+PREFIX_CACHE_PAGES_COUNT = 64
 # The KV pool holds this many requests of full length. Real ones are shorter, and the others wait; a pool for all slots
 # at full length would take four times as much memory.
-KV_POOL_CONTEXTS = 4
+KV_POOL_CONTEXTS_COUNT = 4

@@ -9,7 +9,7 @@ from backend.reference.cache import KvPool, StatePool
 from backend.reference.config import TextConfig
 from backend.reference.prefix_cache import PrefixCache
 from backend.reference.server_args import ServerArgs
-from backend.thresholds import KV_POOL_CONTEXTS, PREFIX_CACHE_PAGES, PREFIX_PAGE_TOKENS
+from backend.thresholds import KV_POOL_CONTEXTS_COUNT, PREFIX_CACHE_PAGES_COUNT, PREFIX_PAGE_TOKENS
 
 GIB = 1 << 30
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -42,12 +42,12 @@ def plan_pools(config: TextConfig, args: ServerArgs, weight_bytes: int, availabl
         states = StatePool.allocate(config, slots, drafted, TORCH_DTYPES[args.mamba_ssm_dtype])
     fixed = weight_bytes + states.state_nbytes + states.intermediate_ssm_nbytes + states.intermediate_conv_nbytes
     per_token = KvPool.bytes_per_token(config, full_attention_layers(config) + (1 if drafted else 0))
-    pages = 0 if args.disable_radix_cache else min(PREFIX_CACHE_PAGES, -(-context // PREFIX_PAGE_TOKENS))
+    pages = 0 if args.disable_radix_cache else min(PREFIX_CACHE_PAGES_COUNT, -(-context // PREFIX_PAGE_TOKENS))
     fixed += PrefixCache.nbytes(pages, per_token, states.state_nbytes // slots, config.hidden_size)
     fits = int((available * args.mem_fraction_static - fixed) // per_token) - slack
     if fits <= 0:
         raise RuntimeError("Not enough memory. Please try to increase --mem-fraction-static.")
-    tokens = min(fits, min(slots, KV_POOL_CONTEXTS) * context)
+    tokens = min(fits, min(slots, KV_POOL_CONTEXTS_COUNT) * context)
     changes = []
     if args.max_total_tokens is not None:
         if args.max_total_tokens > tokens:

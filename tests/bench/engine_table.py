@@ -1,8 +1,9 @@
 """`python tests/bench/engine_table.py [MODEL] [--quick]`: speed and memory of the reference engine's settings.
 
 Everything is measured from outside, by the product's own `launch` and `bench`: engines are started one after the other,
-each is loaded with the same prompts, and the tables of docs/reference-engine.md are printed. Engines whose figures are
-compared run in turn, round after round, and medians are shown, so that a busy machine disturbs all of them alike.
+each is loaded with the same prompts, and the tables of docs/reference-engine.md are printed. Engines with and
+without MTP are up together and loaded in turn, round after round, and medians are shown, so that a busy machine
+disturbs both alike.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -38,38 +41,36 @@ def slipstream(*arguments: str) -> dict:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def launch(model: Path, flags: tuple[str, ...]) -> dict:
-    return slipstream("launch", str(model), "--json", "--", *flags)
-
-
-def bench(model: Path, flags: tuple[str, ...], dataset: Path, levels: tuple[int, ...], requests: int) -> list[dict]:
-    """One engine's life: launch, a load test per level, stop. Returns the load tests' documents."""
-    engine = launch(model, flags)
+@contextmanager
+def launched(model: Path, flags: tuple[str, ...]) -> Iterator[dict]:
+    """An engine, gone at the end."""
+    engine = slipstream("launch", str(model), "--json", "--", *flags)
     try:
-        shape = ("--output-len", str(OUTPUT_TOKENS), "--no-chat-template", "--dataset", str(dataset))
-        common = ("bench", "--json", "--id", engine["id"], *shape)
-        return [
-            slipstream(*common, "--concurrency", str(level), "--requests", str(max(requests, 3 * level)))
-            for level in levels
-        ]
+        yield engine
     finally:
         slipstream("stop", "--json", "--id", engine["id"])
 
 
+def bench(engine: dict, dataset: Path, level: int, requests: int) -> dict:
+    """The document of one load test at one level."""
+    shape = ("--output-len", str(OUTPUT_TOKENS), "--no-chat-template", "--dataset", str(dataset))
+    count = ("--concurrency", str(level), "--requests", str(max(requests, 3 * level)))
+    return slipstream("bench", "--json", "--id", engine["id"], *shape, *count)
+
+
 def loop_free(model: Path, wanted: int, file: Path) -> int:
     """Write the prompts whose greedy continuation is no loop to `file`, at most `wanted`; returns how many."""
-    engine = launch(model, PATHS["dequant_at_load"])
     kept = []
     params = {"temperature": 0, "max_new_tokens": OUTPUT_TOKENS, "ignore_eos": True}
-    for line in PROMPTS.read_text(encoding="utf-8").splitlines():
-        body = {"text": json.loads(line)["text"], "sampling_params": params}
-        ids = httpx.post(engine["url"] + "/generate", json=body, timeout=60).json()["output_ids"]
-        grams = [tuple(ids[n : n + 3]) for n in range(len(ids) - 2)]
-        if len(set(grams)) >= DISTINCT * len(grams):
-            kept.append(line)
-        if len(kept) == wanted:
-            break
-    slipstream("stop", "--json", "--id", engine["id"])
+    with launched(model, PATHS["dequant_at_load"]) as engine:
+        for line in PROMPTS.read_text(encoding="utf-8").splitlines():
+            body = {"text": json.loads(line)["text"], "sampling_params": params}
+            ids = httpx.post(engine["url"] + "/generate", json=body, timeout=60).json()["output_ids"]
+            grams = [tuple(ids[n : n + 3]) for n in range(len(ids) - 2)]
+            if len(set(grams)) >= DISTINCT * len(grams):
+                kept.append(line)
+            if len(kept) == wanted:
+                break
     file.write_text("\n".join(kept) + "\n", encoding="utf-8")
     return len(kept)
 
@@ -79,17 +80,20 @@ def speed(level: dict) -> float:
     return level["metrics"]["output_tok_s"]
 
 
-def pairs(model: Path, dataset: Path, rounds: int, requests: int) -> None:
+def pairs(model: Path, dataset: Path, rounds: range, requests: int) -> None:
     """Speed against the number of requests at once, MTP off and on in turn."""
     print("\n| FP4 path | at once | MTP off tok/s | 3 steps tok/s | ratio | decode ratio | accept length |")
     print("|---|---|---|---|---|---|---|")
     for name, flags in PATHS.items():
-        runs = [
-            [[run["levels"][0] for run in bench(model, (*flags, *mtp), dataset, LEVELS, requests)] for mtp in ((), MTP)]
-            for _ in range(rounds)
-        ]
-        for place, level in enumerate(LEVELS):
-            off, on = ([run[side][place] for run in runs] for side in (0, 1))
+        with launched(model, flags) as off_engine, launched(model, (*flags, *MTP)) as on_engine:
+            runs = {
+                level: [
+                    [bench(e, dataset, level, requests)["levels"][0] for e in (off_engine, on_engine)] for _ in rounds
+                ]
+                for level in LEVELS
+            }
+        for level, both in runs.items():
+            off, on = zip(*both, strict=True)
             ratio = statistics.median(speed(b) / speed(a) for a, b in zip(off, on, strict=True))
             decode = statistics.median(
                 a["metrics"]["tpot_ms"]["mean"] / b["metrics"]["tpot_ms"]["mean"] for a, b in zip(off, on, strict=True)
@@ -110,7 +114,8 @@ def combinations(model: Path, dataset: Path, rounds: int, requests: int) -> None
         for case in cases:
             path, runner, dtype, mtp = case
             flags = (*PATHS[path], *RUNNERS[runner], *DTYPES[dtype], *(MTP if mtp != "off" else ()))
-            results[case] += bench(model, flags, dataset, (1,), requests)
+            with launched(model, flags) as engine:
+                results[case].append(bench(engine, dataset, 1, requests))
     names = ("target_weights", "mtp_weights", "mamba_state", "intermediate_ssm", "intermediate_conv")
     print("\n| FP4 path | MoE runner | SSM dtype | MTP | tok/s | " + " | ".join(names) + " |")
     print("|---" * (5 + len(names)) + "|")
@@ -136,7 +141,7 @@ def main() -> None:
         print(
             f"{count} prompts, {OUTPUT_TOKENS} tokens each, greedy; {rounds} rounds of {requests} requests per level."
         )
-        pairs(arguments.model, dataset, rounds, requests)
+        pairs(arguments.model, dataset, range(rounds), requests)
         combinations(arguments.model, dataset, 1 if arguments.quick else 2, min(requests, 8))
 
 

@@ -15,6 +15,9 @@ from backend.reference.training.model import TextModel
 from backend.reference.training.random_checkpoint import TINY, random_weights, small_tokenizer
 from backend.reference.training.trainer import Plan, Trainer, answer_starts, schedule
 
+# More threads only wait for each other on a busy machine.
+torch.set_num_threads(1)
+
 
 def test_accept_length_replays_the_verify_cycles():
     # Ten tokens, 0…9, at most 2 drafts. From 0 both are right: 3 tokens, now at 3. There none: 1 token, now at 4.

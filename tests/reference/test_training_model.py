@@ -21,6 +21,9 @@ from backend.reference.training.repetition import (
     with_loops,
 )
 
+# More threads only wait for each other on a busy machine.
+torch.set_num_threads(1)
+
 
 def delta_inputs(length, decay_scale):
     generator = torch.Generator().manual_seed(length)

@@ -9,6 +9,7 @@ disturbs both alike.
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -44,7 +45,10 @@ def slipstream(*arguments: str) -> dict:
 @contextmanager
 def launched(model: Path, flags: tuple[str, ...]) -> Iterator[dict]:
     """An engine, gone at the end."""
-    engine = slipstream("launch", str(model), "--json", "--", *flags)
+    with socket.socket() as probe:  # a port of the system's choice: other engines may be about
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    engine = slipstream("launch", str(model), "--json", "--port", port, "--", *flags)
     try:
         yield engine
     finally:
@@ -116,7 +120,8 @@ def combinations(model: Path, dataset: Path, rounds: int, requests: int) -> None
             flags = (*PATHS[path], *RUNNERS[runner], *DTYPES[dtype], *(MTP if mtp != "off" else ()))
             with launched(model, flags) as engine:
                 results[case].append(bench(engine, dataset, 1, requests))
-    names = ("target_weights", "mtp_weights", "mamba_state", "intermediate_ssm", "intermediate_conv")
+    names = ("target_weights", "mtp_weights", "kv_pool", "draft_kv", "mamba_state", "intermediate_ssm")
+    names += ("intermediate_conv", "prefix_cache")
     print("\n| FP4 path | MoE runner | SSM dtype | MTP | tok/s | " + " | ".join(names) + " |")
     print("|---" * (5 + len(names)) + "|")
     for case, documents in results.items():
@@ -124,16 +129,14 @@ def combinations(model: Path, dataset: Path, rounds: int, requests: int) -> None
         tokens = statistics.median(speed(document["levels"][0]) for document in documents)
         sizes = " | ".join(f"{ledger.get(name, 0):,}" for name in names)
         print(f"| {' | '.join(case)} | {tokens:.0f} | {sizes} |", flush=True)
-    pools = {name: size for name, size in ledger.items() if name not in names}
-    print("\nThe same in all: " + ", ".join(f"{name} {size:,} bytes" for name, size in pools.items()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", type=Path, default=SHIPPED)
-    parser.add_argument("--quick", action="store_true", help="one round, few requests")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and requests")
     arguments = parser.parse_args()
-    rounds, requests = (1, 8) if arguments.quick else (3, 16)
+    rounds, requests = (3, 8) if arguments.quick else (5, 16)
     with tempfile.TemporaryDirectory() as home:
         os.environ["SLIPSTREAM_HOME"] = home
         dataset = Path(home) / "loop-free.jsonl"
@@ -142,7 +145,7 @@ def main() -> None:
             f"{count} prompts, {OUTPUT_TOKENS} tokens each, greedy; {rounds} rounds of {requests} requests per level."
         )
         pairs(arguments.model, dataset, range(rounds), requests)
-        combinations(arguments.model, dataset, 1 if arguments.quick else 2, min(requests, 8))
+        combinations(arguments.model, dataset, 1 if arguments.quick else 3, min(requests, 8))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     assert left == []
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
     """A function that returns a loopback port nobody listens on; each call another one."""
     given: set[int] = set()

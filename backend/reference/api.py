@@ -24,6 +24,11 @@ class ApiError(Exception):
         return {"object": "error", "message": str(self), "type": self.kind, "param": None, "code": self.status}
 
 
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The texts that end an answer, from one, several or none; an empty one would end it at once and is left out."""
+    return tuple(text for text in ([stop] if isinstance(stop, str) else stop or ()) if text)
+
+
 class SamplingBody(BaseModel):
     """`sampling_params`. What this engine does not do is refused, not ignored."""
 
@@ -42,14 +47,13 @@ class SamplingBody(BaseModel):
 
     def params(self) -> SamplingParams:
         """As the scheduler takes them."""
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
             max_new_tokens=self.max_new_tokens,
             min_new_tokens=self.min_new_tokens,
-            stop=tuple(stop for stop in stops if stop),
+            stop=stop_strings(self.stop),
             stop_token_ids=frozenset(self.stop_token_ids or ()),
             ignore_eos=self.ignore_eos,
             seed=self.sampling_seed,

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backend.reference.api import ApiError
+from backend.reference.api import ApiError, stop_strings
 from backend.reference.request import Request, SamplingParams
 
 # Fields of the protocol that this engine does not act on, with the values that ask for nothing.
@@ -82,14 +82,13 @@ class OpenAiBody(BaseModel):
 
     def params(self, limit: int) -> SamplingParams:
         """As the scheduler takes them."""
-        stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return SamplingParams(
             temperature=1.0 if self.temperature is None else self.temperature,
             top_p=1.0 if self.top_p is None else self.top_p,
             top_k=-1 if self.top_k is None else self.top_k,
             max_new_tokens=limit,
             min_new_tokens=self.min_tokens,
-            stop=tuple(stop for stop in stops if stop),
+            stop=stop_strings(self.stop),
             stop_token_ids=frozenset(self.stop_token_ids or ()),
             ignore_eos=self.ignore_eos,
             seed=self.seed,

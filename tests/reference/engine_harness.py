@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from backend.reference.memory import plan_pools
 from backend.reference.request import Request, SamplingParams
 from backend.reference.scheduler import Scheduler
 from backend.reference.tokenizer import load_tokenizer
+from backend.reference.training.random_checkpoint import write_random_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 # As the engine does: with more threads, a busy machine spends its time waiting for them.
@@ -102,3 +104,15 @@ class EngineProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=10)
+
+
+@contextmanager
+def engine_on_random_weights(folder, port, *flags):
+    """An engine with MTP over a tiny NVFP4 checkpoint made in `folder`, gone at the end."""
+    write_random_checkpoint(folder / "checkpoint", nvfp4=True)
+    mtp = ("--speculative-algorithm", "NEXTN")
+    engine = EngineProcess(folder / "engine.log", folder / "checkpoint", port, *mtp, *flags)
+    try:
+        yield engine
+    finally:
+        engine.end()

@@ -1,31 +1,22 @@
 """Bad input, clients that leave, and many at once: everything is answered and nothing is left behind."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from engine_harness import EngineProcess
-
-from backend.reference.training.random_checkpoint import write_random_checkpoint
+from engine_harness import engine_on_random_weights
 
 pytestmark = pytest.mark.engine
 CONNECTIONS = 200
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    path = tmp_path_factory.mktemp("checkpoint")
-    write_random_checkpoint(path, nvfp4=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    flags = ("--speculative-algorithm", "NEXTN", "--context-length", "2048")
-    engine = EngineProcess(tmp_path_factory.mktemp("log") / "engine.log", path, port, *flags)
-    yield engine
-    engine.end()
+def server(tmp_path_factory, free_port):
+    flags = ("--context-length", "2048")
+    with engine_on_random_weights(tmp_path_factory.mktemp("engine"), free_port(), *flags) as engine:
+        yield engine
 
 
 def held(server):

@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import threading
 import time
 from itertools import pairwise
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.engine
 KEY = {"Authorization": "Bearer s3cret"}
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("checkpoint")
@@ -34,7 +27,7 @@ def directory(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server(directory, tmp_path_factory):
+def server(directory, tmp_path_factory, free_port):
     """One with MTP and metrics."""
     log = tmp_path_factory.mktemp("log") / "engine.log"
     flags = (
@@ -52,7 +45,7 @@ def server(directory, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def guarded(directory, tmp_path_factory):
+def guarded(directory, tmp_path_factory, free_port):
     """One without MTP, with an API key, incremental streaming of three tokens at a time, one slot."""
     log = tmp_path_factory.mktemp("log") / "engine.log"
     flags = ("--api-key", "s3cret", "--incremental-streaming-output", "--stream-interval", "3")
@@ -349,14 +342,14 @@ def test_sigterm_ends_within_two_seconds_even_while_streaming(guarded):
         ),
     ],
 )
-def test_a_failed_start_ends_with_status_1_and_sglangs_words(directory, tmp_path, flags, words):
+def test_a_failed_start_ends_with_status_1_and_sglangs_words(directory, tmp_path, flags, words, free_port):
     engine = EngineProcess(tmp_path / "log", directory, free_port(), *flags, wait=False)
     assert engine.process.wait(20) == 1
     assert "Scheduler hit an exception: Traceback (most recent call last):" in engine.text()
     assert words in engine.text()
 
 
-def test_a_step_that_takes_longer_than_the_watchdog_allows_ends_the_engine(directory, tmp_path):
+def test_a_step_that_takes_longer_than_the_watchdog_allows_ends_the_engine(directory, tmp_path, free_port):
     engine = EngineProcess(tmp_path / "log", directory, free_port(), "--watchdog-timeout", "0.0005", wait=False)
     deadline = time.monotonic() + 20
     while engine.process.poll() is None and time.monotonic() < deadline:

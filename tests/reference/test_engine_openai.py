@@ -1,30 +1,21 @@
 """The OpenAI routes: their own client works against them, and their documents are SGLang's."""
 
 import json
-import socket
 
 import httpx
 import openai
 import pytest
-from engine_harness import EngineProcess
-
-from backend.reference.training.random_checkpoint import write_random_checkpoint
+from engine_harness import engine_on_random_weights
 
 pytestmark = pytest.mark.engine
 MESSAGES = [{"role": "user", "content": "import os"}]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    path = tmp_path_factory.mktemp("checkpoint")
-    write_random_checkpoint(path, nvfp4=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    flags = ("--speculative-algorithm", "NEXTN", "--served-model-name", "tiny", "--context-length", "512")
-    engine = EngineProcess(tmp_path_factory.mktemp("log") / "engine.log", path, port, *flags)
-    yield engine
-    engine.end()
+def server(tmp_path_factory, free_port):
+    flags = ("--served-model-name", "tiny", "--context-length", "512")
+    with engine_on_random_weights(tmp_path_factory.mktemp("engine"), free_port(), *flags) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module")

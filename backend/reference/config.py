@@ -54,7 +54,7 @@ class TextConfig:
 
     vocab_size: int = 1024
     hidden_size: int = 192
-    num_hidden_layers: int = 8
+    num_hidden_layers: int = 12
     full_attention_interval: int = 4
     num_attention_heads: int = 4
     num_key_value_heads: int = 2
@@ -66,9 +66,9 @@ class TextConfig:
     linear_key_head_dim: int = 128
     linear_value_head_dim: int = 128
     linear_conv_kernel_dim: int = 4
-    num_experts: int = 8
-    num_experts_per_tok: int = 2
-    moe_intermediate_size: int = 128
+    num_experts: int = 4
+    num_experts_per_tok: int = 3
+    moe_intermediate_size: int = 192
     shared_expert_intermediate_size: int = 128
     mtp_num_hidden_layers: int = 1
     rms_norm_eps: float = 1e-6

@@ -95,7 +95,8 @@ def test_a_short_run_writes_rounded_weights_and_a_record_and_can_be_resumed(tmp_
 def test_a_run_with_chat_learns_from_its_own_text_too(tmp_path, monkeypatch):
     monkeypatch.setattr("backend.reference.training.own_text.ROUND_ROWS", 2)
     monkeypatch.setattr("backend.reference.training.own_text.ROWS_PER_STEP", 1)
-    monkeypatch.setattr("backend.reference.training.own_text.ANSWER_TOKENS", 8)
+    monkeypatch.setattr("backend.reference.training.own_text.PROMPT_TOKENS", (48, 600))
+    monkeypatch.setattr("backend.reference.training.own_text.ROW_TOKENS", 640)
     tokenizer = small_tokenizer(TINY.vocab_size)
     document = np.array(tokenizer.encode("word " * 120 + "<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>").ids)
     stream = np.tile(document, 9).astype(np.uint16)

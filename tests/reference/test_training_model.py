@@ -11,7 +11,7 @@ from backend.reference.export import read_weights
 from backend.reference.training.delta_rule import chunked_delta_rule, invert_unit_lower, sequential_delta_rule
 from backend.reference.training.model import TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer, orthogonalise
-from backend.reference.training.own_text import PROMPT_TOKENS, before_end, continue_greedily, unlikely
+from backend.reference.training.own_text import answer_repeats, before_end, continue_greedily, unlikely
 from backend.reference.training.random_checkpoint import TINY, write_random_checkpoint
 from backend.reference.training.repetition import (
     CONTEXT_TOKENS,
@@ -190,11 +190,20 @@ def test_what_follows_an_end_token_does_not_count():
 @torch.no_grad()
 def test_continuing_in_strides_is_greedy_decoding(model):
     prompts = torch.randint(7, 384, (2, 30), generator=torch.Generator().manual_seed(3))
-    whole = continue_greedily(model, prompts, 6)
-    assert torch.equal(whole[:, :30], prompts)
-    for place in range(30, 36):
-        logits = model.logits(model.hidden(whole[:, :place])[0][:, -1])
-        assert torch.equal(logits.argmax(-1), whole[:, place])
+    whole = continue_greedily(model, prompts, torch.tensor([30, 27]), 36)
+    for row, length in enumerate((30, 27)):
+        assert torch.equal(whole[row, :length], prompts[row, :length])
+        for place in range(length, 36):
+            logits = model.logits(model.hidden(whole[row : row + 1, :place])[0][:, -1])
+            assert logits.argmax(-1).item() == whole[row, place]
+
+
+def test_a_repetition_counts_within_the_answer_alone():
+    # The answer begins at place 4 with what the prompt said: no repetition. 4 5 6 7 comes again at places 8 to 11.
+    tokens = torch.tensor([[4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 2, 7]])
+    counted, repeated = answer_repeats(tokens, torch.tensor([4]), TINY)
+    assert counted.nonzero()[:, 1].tolist() == list(range(4, 12))  # 2 ends the answer
+    assert repeated.nonzero()[:, 1].tolist() == [11]
 
 
 def test_saying_the_same_again_costs_and_saying_new_things_does_not():
@@ -203,11 +212,11 @@ def test_saying_the_same_again_costs_and_saying_new_things_does_not():
     # four and 0 for the fourth. Of 16 tokens 5 to 16 repeat from place 7 on (the 8th), so 9: places 7…15 are
     # 7 4 5 6 7 4 5 6 7, of which the two 4s cost nothing: 7 * 11.51 / 16.
     model = CountingModel(dataclasses.replace(TINY, vocab_size=16))
-    prompt = torch.full((1, PROMPT_TOKENS), 3)
+    prompt, length = torch.full((1, 5), 3), torch.tensor([5])
     looping = torch.cat([prompt, torch.tensor([[4, 5, 6, 7] * 4])], 1)
-    assert unlikely(model, looping, model.config).item() == pytest.approx(7 * 11.513 / 16, rel=1e-3)
+    assert unlikely(model, looping, length, model.config).item() == pytest.approx(7 * 11.513 / 16, rel=1e-3)
     new = torch.cat([prompt, torch.arange(4, 16).unsqueeze(0)], 1)
-    assert unlikely(model, new, model.config).item() == 0.0
+    assert unlikely(model, new, length, model.config).item() == 0.0
 
 
 def test_orthogonalised_matrices_have_singular_values_near_one():

@@ -15,7 +15,8 @@ from backend.reference.config import TextConfig
 from backend.reference.training.model import TextModel
 from backend.reference.training.repetition import repeated_grams
 
-PROMPT_TOKENS, ANSWER_TOKENS = 96, 128
+PROMPT_TOKENS = (48, 128)  # prompts taken, from the beginning of their document, as when serving
+ROW_TOKENS = 256  # of prompt and answer together
 ROUND_ROWS = 128  # continued at once: on a GPU about as dear as a few
 ROWS_PER_STEP = 8
 STRIDE = 32  # the sequence handed to the model grows by so many tokens at a time
@@ -24,30 +25,40 @@ WEIGHT = 1.5
 
 
 @torch.no_grad()
-def continue_greedily(model: TextModel, prompts: Tensor, count: int) -> Tensor:
-    """[R,P] -> [R,P+count]. Recomputes the whole sequence for every token: the model is causal, so the zeros that
-    stand for tokens to come change nothing."""
-    start = prompts.shape[1]
-    tokens = functional.pad(prompts, (0, count))
-    for place in range(start, start + count):
-        seen = min(tokens.shape[1], (place // STRIDE + 1) * STRIDE)
+def continue_greedily(model: TextModel, prompts: Tensor, lengths: Tensor, width: int) -> Tensor:
+    """[R,P] prompts, of which row r uses the first `lengths` [R], to [R,width]. Recomputes the whole sequence for every
+    token: the model is causal, so the zeros that stand for tokens to come change nothing."""
+    given = torch.arange(width, device=prompts.device) < lengths[:, None]
+    tokens = functional.pad(prompts, (0, width - prompts.shape[1])) * given
+    for place in range(int(lengths.min()), width):
+        seen = min(width, (place // STRIDE + 1) * STRIDE)
         hidden, _ = model.hidden(tokens[:, :seen])
-        tokens[:, place] = model.logits(hidden[:, place - 1]).argmax(-1)
+        choice = model.logits(hidden[:, place - 1]).argmax(-1)
+        tokens[:, place] = torch.where(given[:, place], tokens[:, place], choice)
     return tokens
 
 
-def unlikely(model: TextModel, tokens: Tensor, config: TextConfig) -> Tensor:
-    """Mean over the answers' tokens [R, PROMPT_TOKENS + N] of -log(1 - p) for those that repeat too much."""
-    answers = tokens[:, PROMPT_TOKENS:]
-    counted = before_end(answers, config)
-    repeated = repeated_grams(answers) & counted
+def unlikely(model: TextModel, tokens: Tensor, lengths: Tensor, config: TextConfig) -> Tensor:
+    """Mean over the answers' tokens, those of [R,T] from `lengths` [R] on, of -log(1 - p) for those that repeat too
+    much."""
+    counted, repeated = answer_repeats(tokens, lengths, config)
     share = repeated.sum(-1, keepdim=True) / counted.sum(-1, keepdim=True).clamp(min=1)
-    punished = repeated & (share > NATURAL_SHARE)
+    punished = (repeated & (share > NATURAL_SHARE))[:, 1:]
     hidden, _ = model.hidden(tokens[:, :-1])
-    log_p = functional.log_softmax(model.logits(hidden[:, PROMPT_TOKENS - 1 :]), -1)
-    p = log_p.gather(-1, answers.unsqueeze(-1)).squeeze(-1).exp()
+    log_p = functional.log_softmax(model.logits(hidden), -1)
+    p = log_p.gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1).exp()
     loss = -torch.log1p(-p.clamp(max=1.0 - 1e-5)) * punished
     return loss.sum() / counted.sum()
+
+
+def answer_repeats(tokens: Tensor, lengths: Tensor, config: TextConfig) -> tuple[Tensor, Tensor]:
+    """For each token of [R,T]: whether it belongs to the answer (before its end token), and whether it completes there
+    a 4-gram that the answer has had before."""
+    place = torch.arange(tokens.shape[1], device=tokens.device)
+    in_answer = place >= lengths[:, None]
+    answers = torch.where(in_answer, tokens, -1 - place)  # no two places of a prompt are alike, so none repeats
+    counted = before_end(answers, config) & in_answer
+    return counted, repeated_grams(answers) & counted
 
 
 def before_end(answers: Tensor, config: TextConfig) -> Tensor:
@@ -56,34 +67,53 @@ def before_end(answers: Tensor, config: TextConfig) -> Tensor:
     return torch.as_tensor(ended).cumsum(-1) == 0
 
 
-def repeated_share(answers: Tensor, config: TextConfig) -> float:
-    """Share of the tokens of `answers` that complete a 4-gram said before."""
-    counted = before_end(answers, config)
-    return ((repeated_grams(answers) & counted).sum() / counted.sum().clamp(min=1)).item()
+def repeated_share(tokens: Tensor, lengths: Tensor, config: TextConfig) -> float:
+    """Share of the answers' tokens that complete a 4-gram said before."""
+    counted, repeated = answer_repeats(tokens, lengths, config)
+    return (repeated.sum() / counted.sum().clamp(min=1)).item()
 
 
 class OwnText:
     """Endless batches of the model's own continuations, made anew by the model as it is whenever they run out."""
 
-    def __init__(self, model: TextModel, stream: Tensor, ends: Tensor, generator: torch.Generator) -> None:
-        """`ends`: the places in `stream` where an assistant's answer begins and a prompt ends."""
-        self.model, self.stream, self.generator = model, stream, generator
-        self.ends = ends[ends >= PROMPT_TOKENS]
-        self.rows: Iterator[Tensor] = iter(())
+    def __init__(
+        self,
+        model: TextModel,
+        stream: Tensor,
+        starts: Tensor,
+        ends: Tensor,
+        generator: torch.Generator,
+        rows: int = ROUND_ROWS,
+        uses: int = 1,
+    ) -> None:
+        """`starts`: where documents begin in `stream`; `ends`: where an assistant's answer begins and a prompt ends.
+
+        A round makes `rows` continuations and hands out each of them `uses` times.
+        """
+        self.model, self.stream, self.generator, self.round_rows, self.uses = model, stream, generator, rows, uses
+        starts = starts[(torch.searchsorted(starts, ends, right=True) - 1).clamp(min=0)]
+        lengths = ends - starts
+        usable = (lengths >= PROMPT_TOKENS[0]) & (lengths <= PROMPT_TOKENS[1])
+        self.starts, self.lengths = starts[usable], lengths[usable]
+        self.rows: Iterator[tuple[Tensor, Tensor]] = iter(())
         self.repeated: list[float] = []
         """Share of repeated 4-grams in each round."""
 
-    def batch(self) -> Tensor:
-        """[ROWS_PER_STEP, PROMPT_TOKENS + ANSWER_TOKENS]."""
+    def batch(self) -> tuple[Tensor, Tensor]:
+        """Prompts with their answers [ROWS_PER_STEP, ROW_TOKENS], and the prompts' lengths [ROWS_PER_STEP]."""
         rows = next(self.rows, None)
         if rows is None:
-            rounds = continue_greedily(self.model, self._prompts(), ANSWER_TOKENS)
-            self.repeated.append(repeated_share(rounds[:, PROMPT_TOKENS:], self.model.config))
-            self.rows = iter(torch.split(rounds, ROWS_PER_STEP))
+            prompts, lengths = self._prompts()
+            tokens = continue_greedily(self.model, prompts, lengths, ROW_TOKENS)
+            self.repeated.append(repeated_share(tokens, lengths, self.model.config))
+            pairs = list(zip(tokens.split(ROWS_PER_STEP), lengths.split(ROWS_PER_STEP), strict=True))
+            self.rows = iter(pairs * self.uses)
             rows = next(self.rows)
         return rows
 
-    def _prompts(self) -> Tensor:
-        chosen = self.ends[torch.randint(len(self.ends), (ROUND_ROWS,), generator=self.generator)]
-        window = torch.arange(-PROMPT_TOKENS, 0, device=self.stream.device)
-        return self.stream[chosen.to(self.stream.device)[:, None] + window].long()
+    def _prompts(self) -> tuple[Tensor, Tensor]:
+        chosen = torch.randint(len(self.starts), (self.round_rows,), generator=self.generator)
+        starts, lengths = (part[chosen].to(self.stream.device) for part in (self.starts, self.lengths))
+        window = torch.arange(PROMPT_TOKENS[1], device=self.stream.device)
+        places = (starts[:, None] + window).clamp(max=len(self.stream) - 1)
+        return self.stream[places].long(), lengths

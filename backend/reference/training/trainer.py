@@ -26,8 +26,8 @@ from backend.reference.training.checkpoint import InputPeaks, as_stored, save_we
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.model import Losses, TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer
+from backend.reference.training.own_text import ROUND_ROWS, OwnText, unlikely
 from backend.reference.training.own_text import WEIGHT as OWN_WEIGHT
-from backend.reference.training.own_text import OwnText, unlikely
 from backend.reference.training.repetition import PERIODS, with_loops
 from backend.reference.training.tokenizer import ANSWER_MARK
 
@@ -39,6 +39,7 @@ LATER_STRENGTH = 0.4  # of the joint phase's learning rates, in the later phases
 JOINT_END, STEADY_END, OWN_END = 0.55, 0.62, 0.86  # as shares of the run
 HARD_TARGET_SHARE = 0.5
 HOLD_WINDOWS = 24
+DRAFT_ROUND_ROWS, DRAFT_USES = 512, 2  # the main model rests in the last phase, so its text may be used again
 REPORT_STEPS, SAVE_STEPS = 50, 500
 
 
@@ -85,11 +86,16 @@ def steady_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
 def own_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
     """True text first, then the model's own."""
     losses = joint_loss(model, batch, drafts)
-    return replace(losses, total=losses.total + OWN_WEIGHT * unlikely(model, batch[1], model.config))
+    return replace(losses, total=losses.total + OWN_WEIGHT * unlikely(model, batch[1], batch[2], model.config))
 
 
 def draft_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
-    return model.draft_loss(batch[0], drafts)
+    """On true text and, if there is any, equally on the model's own: what is drafted when serving is the latter."""
+    losses = model.draft_loss(batch[0], drafts)
+    if len(batch) == 1:
+        return losses
+    own = model.draft_loss(batch[1], drafts)
+    return replace(losses, total=(losses.total + own.total) / 2.0, agreement=own.agreement)
 
 
 class GradientStep:
@@ -192,10 +198,16 @@ class Trainer:
         return self.record
 
     def _own_phase(self, optimizer: Optimizer) -> None:
-        own = OwnText(self.model, self.sampler.stream, self.sampler.answers, self.sampler.generator)
-        if len(own.ends):
+        own = self._own_text(ROUND_ROWS, uses=1)
+        if len(own.starts):
             self._phase("own", STEADY_END, OWN_END, own_loss, optimizer, own)
             self.record.repeated = [round(share, 4) for share in own.repeated]
+
+    def _own_text(self, rows: int, uses: int) -> OwnText:
+        sampler = self.sampler
+        return OwnText(
+            self.model, sampler.stream, sampler.starts, sampler.answers, sampler.generator, rows=rows, uses=uses
+        )
 
     def train_drafts(self, start: float) -> None:
         """The last phase, from overall progress `start` on. The main model stays as it is shipped: quantised."""
@@ -203,7 +215,8 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-        self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH))
+        own = self._own_text(DRAFT_ROUND_ROWS, DRAFT_USES)
+        self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH), own if len(own.starts) else None)
         self._load_stored(self.model.state_dict())
 
     def _phase(
@@ -223,7 +236,7 @@ class Trainer:
             if gradients is None or gradients.drafts != drafts:
                 gradients = GradientStep(self.model, loss, drafts)
             batch: Batch = (self.sampler.batch(self.plan.batch, self.plan.length + 1 + drafts),)
-            losses = gradients(batch if own is None else (*batch, own.batch()))
+            losses = gradients(batch if own is None else (*batch, *own.batch()))
             optimizer.step(schedule(progress, step))
             step += 1
             self.record.steps += 1

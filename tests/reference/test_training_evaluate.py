@@ -12,6 +12,7 @@ from backend.reference.training.checkpoint import as_stored
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.evaluate import Generation, accept_length, distinct_share, draft_matches, generate
 from backend.reference.training.model import TextModel
+from backend.reference.training.own_text import Rounds
 from backend.reference.training.random_checkpoint import TINY, random_weights, small_tokenizer
 from backend.reference.training.trainer import Plan, Trainer, answer_starts, schedule
 
@@ -93,8 +94,8 @@ def test_a_short_run_writes_rounded_weights_and_a_record_and_can_be_resumed(tmp_
 
 
 def test_a_run_with_chat_learns_from_its_own_text_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("backend.reference.training.own_text.ROUND_ROWS", 2)
-    monkeypatch.setattr("backend.reference.training.own_text.ROWS_PER_STEP", 1)
+    for rounds in ("LOOP_ROUNDS", "DRAFT_ROUNDS"):
+        monkeypatch.setattr(f"backend.reference.training.trainer.{rounds}", Rounds(rows=2, per_step=1, uses=1))
     monkeypatch.setattr("backend.reference.training.own_text.PROMPT_TOKENS", (48, 600))
     monkeypatch.setattr("backend.reference.training.own_text.ROW_TOKENS", 640)
     tokenizer = small_tokenizer(TINY.vocab_size)

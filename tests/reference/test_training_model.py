@@ -8,10 +8,11 @@ from plain_model import PlainModel
 
 from backend.reference.config import TextConfig
 from backend.reference.export import read_weights
+from backend.reference.training.decode import GreedyDecoder
 from backend.reference.training.delta_rule import chunked_delta_rule, invert_unit_lower, sequential_delta_rule
 from backend.reference.training.model import TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer, orthogonalise
-from backend.reference.training.own_text import answer_repeats, before_end, continue_greedily, unlikely
+from backend.reference.training.own_text import answer_repeats, before_end, unlikely
 from backend.reference.training.random_checkpoint import TINY, write_random_checkpoint
 from backend.reference.training.repetition import (
     CONTEXT_TOKENS,
@@ -188,9 +189,11 @@ def test_what_follows_an_end_token_does_not_count():
 
 
 @torch.no_grad()
-def test_continuing_in_strides_is_greedy_decoding(model):
+def test_decoding_from_states_is_greedy_decoding_of_whole_sequences(model):
     prompts = torch.randint(7, 384, (2, 30), generator=torch.Generator().manual_seed(3))
-    whole = continue_greedily(model, prompts, torch.tensor([30, 27]), 36)
+    decode = GreedyDecoder(model, rows=2, width=36)
+    decode(prompts.flip(0), torch.tensor([30, 30]))  # leaves no trace
+    whole = decode(prompts, torch.tensor([30, 27]))
     for row, length in enumerate((30, 27)):
         assert torch.equal(whole[row, :length], prompts[row, :length])
         for place in range(length, 36):

@@ -17,12 +17,20 @@ def sequential_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, be
     state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], dtype=v.dtype, device=v.device)
     outputs = []
     for t in range(k.shape[2]):
-        state = state * log_decay[:, :, t, None, None].exp()
-        key = k[:, :, t, :, None]
-        error = v[:, :, t, None, :] - key.transpose(-1, -2) @ state
-        state = state + beta[:, :, t, None, None] * key @ error
-        outputs.append(q[:, :, t, None, :] @ state)
+        now = slice(t, t + 1)
+        state, output = delta_step(state, q[:, :, now], k[:, :, now], v[:, :, now], log_decay[..., now], beta[..., now])
+        outputs.append(output)
     return torch.cat(outputs, 2)
+
+
+def delta_step(
+    state: Tensor, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One token: the new state [B,H,dk,dv] and the output [B,H,1,dv]; the other shapes as above, with T = 1."""
+    state = state * log_decay[..., None].exp()
+    error = v - k @ state
+    state = state + beta[..., None] * k.transpose(-1, -2) @ error
+    return state, q @ state
 
 
 def chunked_delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, chunk: int = 64) -> Tensor:

@@ -95,7 +95,7 @@ class Attention(nn.Module):
         mixed = functional.scaled_dot_product_attention(
             query.to(kind), key.to(kind), value.to(kind), is_causal=True
         ).float()
-        return self._output(mixed, gate)
+        return self.output(mixed, gate)
 
     def forward_draft(self, x: Tensor, positions: Tensor, chain: list[KeyValue]) -> Tensor:
         """One application of the MTP layer at every start position at once; appends its key and value to `chain`.
@@ -111,9 +111,10 @@ class Attention(nn.Module):
         visible = torch.cat([causal, *[own] * (len(chain) - 1)], 1)
         keys, values = (torch.cat(part, 2).to(kind) for part in zip(*chain, strict=True))
         mixed = functional.scaled_dot_product_attention(query.to(kind), keys, values, visible).float()
-        return self._output(mixed, gate)
+        return self.output(mixed, gate)
 
-    def _output(self, mixed: Tensor, gate: Tensor) -> Tensor:
+    def output(self, mixed: Tensor, gate: Tensor) -> Tensor:
+        """Gate and output projection: mixed [B,heads,T,head_dim], gate [B,T,·] -> [B,T,H]."""
         result: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2) * torch.sigmoid(gate))
         return result
 
@@ -150,9 +151,12 @@ class GatedDeltaNet(nn.Module):
         self.out_proj = Linear(config.value_dim, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.output(chunked_delta_rule(*self.rule_inputs(self.conv1d(self.in_proj_qkv(x)), x)), x)
+
+    def rule_inputs(self, mixed: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """q, k, v, log decay and write strength of the delta rule from the convolution's output and the input x."""
         config = self.config
-        mixed = functional.silu(self.conv1d(self.in_proj_qkv(x)))
-        query, key, value = torch.split(mixed, [config.key_dim, config.key_dim, config.value_dim], -1)
+        query, key, value = torch.split(functional.silu(mixed), [config.key_dim, config.key_dim, config.value_dim], -1)
         repeat = config.linear_num_value_heads // config.linear_num_key_heads
         query, key = (heads(t, config.linear_key_head_dim) for t in (query, key))
         query = unit(query) * config.linear_key_head_dim**-0.5
@@ -160,9 +164,12 @@ class GatedDeltaNet(nn.Module):
         value = heads(value, config.linear_value_head_dim).transpose(1, 2)
         log_decay = -self.A_log.exp() * functional.softplus(self.in_proj_a(x) + self.dt_bias)
         beta = torch.sigmoid(self.in_proj_b(x))
-        output = chunked_delta_rule(query, key, value, log_decay.transpose(1, 2), beta.transpose(1, 2))
-        gate = heads(self.in_proj_z(x), config.linear_value_head_dim)
-        result: Tensor = self.out_proj(self.norm(output.transpose(1, 2), gate).flatten(2))
+        return query, key, value, log_decay.transpose(1, 2), beta.transpose(1, 2)
+
+    def output(self, read: Tensor, x: Tensor) -> Tensor:
+        """Gated norm and output projection of what the rule read [B,heads,T,dv], with the input x -> [B,T,H]."""
+        gate = heads(self.in_proj_z(x), self.config.linear_value_head_dim)
+        result: Tensor = self.out_proj(self.norm(read.transpose(1, 2), gate).flatten(2))
         return result
 
 

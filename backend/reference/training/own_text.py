@@ -6,36 +6,22 @@ training prompts greedily, and every token that completes a 4-gram already said 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from backend.reference.config import TextConfig
+from backend.reference.training.decode import GreedyDecoder
 from backend.reference.training.model import TextModel
 from backend.reference.training.repetition import repeated_grams
 
 PROMPT_TOKENS = (48, 128)  # prompts taken, from the beginning of their document, as when serving
 ROW_TOKENS = 256  # of prompt and answer together
-ROUND_ROWS = 128  # continued at once: on a GPU about as dear as a few
-ROWS_PER_STEP = 8
-STRIDE = 32  # the sequence handed to the model grows by so many tokens at a time
 NATURAL_SHARE = 0.08  # of repeated 4-grams in an answer; held-out code has about as many, and that is no fault
 WEIGHT = 1.5
-
-
-@torch.no_grad()
-def continue_greedily(model: TextModel, prompts: Tensor, lengths: Tensor, width: int) -> Tensor:
-    """[R,P] prompts, of which row r uses the first `lengths` [R], to [R,width]. Recomputes the whole sequence for every
-    token: the model is causal, so the zeros that stand for tokens to come change nothing."""
-    given = torch.arange(width, device=prompts.device) < lengths[:, None]
-    tokens = functional.pad(prompts, (0, width - prompts.shape[1])) * given
-    for place in range(int(lengths.min()), width):
-        seen = min(width, (place // STRIDE + 1) * STRIDE)
-        hidden, _ = model.hidden(tokens[:, :seen])
-        choice = model.logits(hidden[:, place - 1]).argmax(-1)
-        tokens[:, place] = torch.where(given[:, place], tokens[:, place], choice)
-    return tokens
 
 
 def unlikely(model: TextModel, tokens: Tensor, lengths: Tensor, config: TextConfig) -> Tensor:
@@ -73,6 +59,16 @@ def repeated_share(tokens: Tensor, lengths: Tensor, config: TextConfig) -> float
     return (repeated.sum() / counted.sum().clamp(min=1)).item()
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """How own text is made: `rows` continuations at once (on a GPU about as dear as a few), handed out `per_step` at a
+    time, each of them `uses` times."""
+
+    rows: int
+    per_step: int
+    uses: int
+
+
 class OwnText:
     """Endless batches of the model's own continuations, made anew by the model as it is whenever they run out."""
 
@@ -83,14 +79,10 @@ class OwnText:
         starts: Tensor,
         ends: Tensor,
         generator: torch.Generator,
-        rows: int = ROUND_ROWS,
-        uses: int = 1,
+        rounds: Rounds,
     ) -> None:
-        """`starts`: where documents begin in `stream`; `ends`: where an assistant's answer begins and a prompt ends.
-
-        A round makes `rows` continuations and hands out each of them `uses` times.
-        """
-        self.model, self.stream, self.generator, self.round_rows, self.uses = model, stream, generator, rows, uses
+        """`starts`: where documents begin in `stream`; `ends`: where an assistant's answer begins and a prompt ends."""
+        self.model, self.stream, self.generator, self.rounds = model, stream, generator, rounds
         starts = starts[(torch.searchsorted(starts, ends, right=True) - 1).clamp(min=0)]
         lengths = ends - starts
         usable = (lengths >= PROMPT_TOKENS[0]) & (lengths <= PROMPT_TOKENS[1])
@@ -99,20 +91,25 @@ class OwnText:
         self.repeated: list[float] = []
         """Share of repeated 4-grams in each round."""
 
+    @cached_property
+    def decode(self) -> GreedyDecoder:
+        return GreedyDecoder(self.model, self.rounds.rows, ROW_TOKENS)
+
     def batch(self) -> tuple[Tensor, Tensor]:
-        """Prompts with their answers [ROWS_PER_STEP, ROW_TOKENS], and the prompts' lengths [ROWS_PER_STEP]."""
+        """Prompts with their answers [per_step, ROW_TOKENS], and the prompts' lengths [per_step]."""
         rows = next(self.rows, None)
         if rows is None:
             prompts, lengths = self._prompts()
-            tokens = continue_greedily(self.model, prompts, lengths, ROW_TOKENS)
+            tokens = self.decode(prompts, lengths)
             self.repeated.append(repeated_share(tokens, lengths, self.model.config))
-            pairs = list(zip(tokens.split(ROWS_PER_STEP), lengths.split(ROWS_PER_STEP), strict=True))
-            self.rows = iter(pairs * self.uses)
+            size = self.rounds.per_step
+            pairs = list(zip(torch.split(tokens, size), torch.split(lengths, size), strict=True))
+            self.rows = iter(pairs * self.rounds.uses)
             rows = next(self.rows)
         return rows
 
     def _prompts(self) -> tuple[Tensor, Tensor]:
-        chosen = torch.randint(len(self.starts), (self.round_rows,), generator=self.generator)
+        chosen = torch.randint(len(self.starts), (self.rounds.rows,), generator=self.generator)
         starts, lengths = (part[chosen].to(self.stream.device) for part in (self.starts, self.lengths))
         window = torch.arange(PROMPT_TOKENS[1], device=self.stream.device)
         places = (starts[:, None] + window).clamp(max=len(self.stream) - 1)

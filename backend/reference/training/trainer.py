@@ -26,9 +26,10 @@ from backend.reference.training.checkpoint import InputPeaks, as_stored, save_we
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.model import Losses, TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer
-from backend.reference.training.own_text import ROUND_ROWS, OwnText, unlikely
 from backend.reference.training.own_text import WEIGHT as OWN_WEIGHT
+from backend.reference.training.own_text import OwnText, Rounds, unlikely
 from backend.reference.training.repetition import PERIODS, with_loops
+from backend.reference.training.replay import Replayed
 from backend.reference.training.tokenizer import ANSWER_MARK
 
 WARM_UP_STEPS = 100
@@ -36,10 +37,11 @@ CONSTANT_SHARE = 0.4  # of a phase, before the learning rate falls linearly
 FINAL_SCALE = 0.02
 MTP_STEPS_EARLY, MTP_STEPS_LATE, MTP_LATE_SHARE = 2, 3, 0.65
 LATER_STRENGTH = 0.4  # of the joint phase's learning rates, in the later phases
-JOINT_END, STEADY_END, OWN_END = 0.55, 0.62, 0.86  # as shares of the run
+JOINT_END, STEADY_END, OWN_END = 0.45, 0.5, 0.67  # as shares of the run
 HARD_TARGET_SHARE = 0.5
 HOLD_WINDOWS = 24
-DRAFT_ROUND_ROWS, DRAFT_USES = 512, 2  # the main model rests in the last phase, so its text may be used again
+LOOP_ROUNDS = Rounds(rows=256, per_step=8, uses=1)
+DRAFT_ROUNDS = Rounds(rows=1024, per_step=32, uses=3)  # the main model rests meanwhile, so its text may be used again
 REPORT_STEPS, SAVE_STEPS = 50, 500
 
 
@@ -99,47 +101,24 @@ def draft_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
 
 
 class GradientStep:
-    """Loss and gradients of one batch. On a GPU the work is captured once as a CUDA graph and replayed.
+    """Loss and gradients of one batch after the other, all of the shapes of the first."""
 
-    The model is small: launching its several thousand kernels one by one takes far longer than running them.
-    """
-
-    def __init__(self, model: TextModel, loss: LossFunction, drafts: int) -> None:
+    def __init__(self, model: TextModel, loss: LossFunction, drafts: int, first: Batch) -> None:
         self.model, self.loss, self.drafts = model, loss, drafts
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.batch: Batch = ()
-        self.losses: Losses | None = None
+        self.batch = tuple(tensor.clone() for tensor in first)
+        self.compute = Replayed(self._compute, first[0].device)
 
     def __call__(self, batch: Batch) -> Losses:
         """Gradients of this batch replace those of the last one."""
-        if not batch[0].is_cuda:
-            return self._compute(batch)
-        if self.graph is None:
-            self._capture(batch)
-        assert self.graph is not None and self.losses is not None  # noqa: S101
         for own, new in zip(self.batch, batch, strict=True):
             own.copy_(new)
-        self.graph.replay()
-        return self.losses
+        return self.compute()
 
-    def _compute(self, batch: Batch) -> Losses:
+    def _compute(self) -> Losses:
         self.model.zero_grad(set_to_none=True)
-        losses = self.loss(self.model, batch, self.drafts)
+        losses = self.loss(self.model, self.batch, self.drafts)
         losses.total.backward()  # type: ignore[no-untyped-call]
         return losses
-
-    def _capture(self, batch: Batch) -> None:
-        self.batch = tuple(tensor.clone() for tensor in batch)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # libraries allocate their workspaces on first use, which a capture forbids
-                self._compute(self.batch)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        self.model.zero_grad(set_to_none=True)
-        with torch.cuda.graph(self.graph):
-            self.losses = self._compute(self.batch)
 
 
 class Sampler:
@@ -198,16 +177,14 @@ class Trainer:
         return self.record
 
     def _own_phase(self, optimizer: Optimizer) -> None:
-        own = self._own_text(ROUND_ROWS, uses=1)
+        own = self._own_text(LOOP_ROUNDS)
         if len(own.starts):
             self._phase("own", STEADY_END, OWN_END, own_loss, optimizer, own)
             self.record.repeated = [round(share, 4) for share in own.repeated]
 
-    def _own_text(self, rows: int, uses: int) -> OwnText:
+    def _own_text(self, rounds: Rounds) -> OwnText:
         sampler = self.sampler
-        return OwnText(
-            self.model, sampler.stream, sampler.starts, sampler.answers, sampler.generator, rows=rows, uses=uses
-        )
+        return OwnText(self.model, sampler.stream, sampler.starts, sampler.answers, sampler.generator, rounds)
 
     def train_drafts(self, start: float) -> None:
         """The last phase, from overall progress `start` on. The main model stays as it is shipped: quantised."""
@@ -215,7 +192,7 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-        own = self._own_text(DRAFT_ROUND_ROWS, DRAFT_USES)
+        own = self._own_text(DRAFT_ROUNDS)
         self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH), own if len(own.starts) else None)
         self._load_stored(self.model.state_dict())
 
@@ -233,10 +210,11 @@ class Trainer:
         while (overall := self._progress()) < end:
             progress = (overall - start) / (end - start)
             drafts = MTP_STEPS_EARLY if name == "joint" and progress < MTP_LATE_SHARE else MTP_STEPS_LATE
-            if gradients is None or gradients.drafts != drafts:
-                gradients = GradientStep(self.model, loss, drafts)
             batch: Batch = (self.sampler.batch(self.plan.batch, self.plan.length + 1 + drafts),)
-            losses = gradients(batch if own is None else (*batch, *own.batch()))
+            batch = batch if own is None else (*batch, *own.batch())
+            if gradients is None or gradients.drafts != drafts:
+                gradients = GradientStep(self.model, loss, drafts, batch)
+            losses = gradients(batch)
             optimizer.step(schedule(progress, step))
             step += 1
             self.record.steps += 1

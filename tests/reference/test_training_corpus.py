@@ -14,9 +14,9 @@ from backend.reference.training.corpus import (
     build_corpus,
     cut_turns,
     encode_turn,
+    held_out,
     read_sources,
     source_turns,
-    split,
 )
 from backend.reference.training.prompts import held_out_prompts
 from backend.reference.training.random_checkpoint import small_tokenizer
@@ -27,12 +27,29 @@ FIRST = "def first(x):\n" + "".join(f"    x += {i}\n" for i in range(80)) + "   
 MODULE = "import os\n\n\n" + FIRST + "\n\n" + FIRST.replace("first", "second")
 
 
-def test_hold_out_follows_the_rule_and_leaves_tests_in_training():
-    # MD5 of "chunk.py" and of "cgi.py" is a multiple of 20, that of "json/decoder.py" is not.
-    names = ["chunk.py", "cgi.py", "json/decoder.py", "test/test_json.py", "unittest/case.py"]
-    train, held_out = split([Source(name, "") for name in names])
-    assert [source.path for source in held_out] == ["chunk.py", "cgi.py"]
-    assert [source.path for source in train] == ["json/decoder.py", "test/test_json.py", "unittest/case.py"]
+def test_hold_out_and_rehearsal_follow_the_rule_and_leave_tests_in_training():
+    # MD5 modulo 20 of "chunk.py" and "cgi.py" is 0, of "glob.py" 1, of "bisect.py" 2, of "json/decoder.py" 14.
+    names = ["chunk.py", "cgi.py", "glob.py", "bisect.py", "json/decoder.py", "test/test_json.py", "unittest/case.py"]
+    sources = [Source(name, "") for name in names]
+    assert [source.path for source in held_out(sources)] == ["chunk.py", "cgi.py"]
+    assert [source.path for source in sources if source.is_rehearsed] == ["glob.py", "bisect.py"]
+
+
+def test_rehearsal_text_is_in_the_prompts_alone():
+    # The marker stands at the top of each of two files, so among the prompts that begin with the first line.
+    marker = "a_name_found_nowhere_else"
+    sources = [Source("json/decoder.py", MODULE * 8), Source("glob.py", f"{marker} = 1\n\n\n" + MODULE)]
+    sources.append(Source("chunk.py", MODULE))
+    corpus = build_corpus(sources, vocab_size=300, seed=0)
+    assert marker not in corpus.tokenizer.decode(corpus.train.tolist())
+    texts = [
+        corpus.tokenizer.decode(row[:length], skip_special_tokens=False)
+        for row, length in zip(corpus.prompts.tolist(), corpus.lengths.tolist(), strict=True)
+    ]
+    assert any(marker in text for text in texts)
+    assert all(text.startswith("<|im_start|>user\n") and text.endswith("assistant\n") for text in texts)
+    assert len(texts) == len(set(texts))  # cut at other lines each time
+    assert all(not any(row[length:]) for row, length in zip(corpus.prompts, corpus.lengths, strict=True))
 
 
 def test_a_turn_ends_where_the_definition_does():

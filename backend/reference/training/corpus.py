@@ -1,7 +1,9 @@
 """Training text: the running CPython's standard library, split by file, as plain documents and as chat turns.
 
 Every file appears twice: whole, and cut into turns in which the user gives the first lines of a piece of code and the
-assistant continues it. Held-out files are never seen in training, nor by the tokenizer.
+assistant continues it. Held-out files are never seen in training, nor by the tokenizer. Of rehearsal files only the
+prompts are used: the model continues them by itself. What it says there is what it says to a user, whereas it knows
+parts of its training files by heart.
 """
 
 import hashlib
@@ -23,7 +25,10 @@ from backend.reference.training.tokenizer import SPECIAL_TOKENS, render_chat, tr
 # Tables and generated text: nothing to learn about code.
 EXCLUDED = {"site-packages", "encodings", "pydoc_data", "__pycache__", "encoded_modules", "cjkencodings"}
 SHORTEST_FILE_CHARS = 200
-HOLD_OUT_MODULUS = 20
+SHARES = 20  # of all files; one is held out, two are rehearsed
+REHEARSED = (1, 2)
+REHEARSAL_CUTS = 4  # a rehearsal file is cut so many times, each time at other lines
+REHEARSAL_TOKENS = (48, 192)  # of a prompt
 
 USER_FORMS = ("{code}", "Continue this Python code:\n\n{code}", "Complete the following Python module.\n\n{code}")
 USER_CHARS = (150, 540)  # about 60 to 200 tokens
@@ -31,6 +36,7 @@ ASSISTANT_LONG_CHARS = 400  # after so much the answer may also end between two 
 ASSISTANT_LIMIT_CHARS = 2000
 
 Tokens = NDArray[np.uint16]
+ARRAYS = ("train", "starts", "prompts", "lengths", "hold", "hold_chat")  # of a corpus, each in a file of its own
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,17 @@ class Source:
         return any("test" in part for part in self.path.split("/"))
 
     @property
+    def share(self) -> int:
+        """Which of SHARES the file belongs to, by the MD5 of its path."""
+        return int(hashlib.md5(self.path.encode(), usedforsecurity=False).hexdigest(), 16) % SHARES
+
+    @property
     def is_held_out(self) -> bool:
-        """One non-test file in twenty, by the MD5 of its path."""
-        digest = hashlib.md5(self.path.encode(), usedforsecurity=False).hexdigest()
-        return not self.is_test and int(digest, 16) % HOLD_OUT_MODULUS == 0
+        return not self.is_test and self.share == 0
+
+    @property
+    def is_rehearsed(self) -> bool:
+        return self.share in REHEARSED
 
 
 def read_sources(root: Path | None = None) -> list[Source]:
@@ -68,10 +81,8 @@ def read_sources(root: Path | None = None) -> list[Source]:
     return sources
 
 
-def split(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-    """Training files and held-out files."""
-    held_out = [source for source in sources if source.is_held_out]
-    return [source for source in sources if not source.is_held_out], held_out
+def held_out(sources: Sequence[Source]) -> list[Source]:
+    return [source for source in sources if source.is_held_out]
 
 
 @dataclass(frozen=True)
@@ -131,17 +142,22 @@ def encode_turn(tokenizer: Tokenizer, turn: Turn) -> list[int]:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Token streams: training, the starts of its documents, and held-out text as plain documents and as chat."""
+    """Token streams: training, the starts of its documents, and held-out text as plain documents and as chat.
+
+    `prompts` [N, REHEARSAL_TOKENS[1]] are those of the rehearsal files, of `lengths` [N] and then zeros.
+    """
 
     train: Tokens
     starts: NDArray[np.int64]
+    prompts: Tokens
+    lengths: NDArray[np.int64]
     hold: Tokens
     hold_chat: Tokens
     tokenizer: Tokenizer
 
     def save(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        for name in ("train", "starts", "hold", "hold_chat"):
+        for name in ARRAYS:
             np.save(directory / f"{name}.npy", getattr(self, name))
         self.tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
 
@@ -150,24 +166,37 @@ class Corpus:
         """Raises InputError when `directory` holds no corpus."""
         if not (directory / "train.npy").exists():
             raise InputError(f"{directory} holds no corpus (train.npy is missing); leave --corpus out to build one.")
-        arrays = {name: np.load(directory / f"{name}.npy") for name in ("train", "starts", "hold", "hold_chat")}
+        arrays = {name: np.load(directory / f"{name}.npy") for name in ARRAYS}
         return cls(**arrays, tokenizer=Tokenizer.from_file(str(directory / "tokenizer.json")))
 
 
 def build_corpus(sources: Sequence[Source], vocab_size: int, seed: int) -> Corpus:
     """Split, train the tokenizer, encode. The same on every run over the same files with the same seed."""
-    train, held_out = split(sources)
-    tokenizer = train_tokenizer([source.text for source in train if not source.is_test], vocab_size)
-    documents = [document for source in train for document in _documents(tokenizer, source, seed)]
+    seen, held = [source for source in sources if not source.is_held_out], held_out(sources)
+    tokenizer = train_tokenizer([source.text for source in seen if not source.is_test], vocab_size)
+    trained = [source for source in seen if not source.is_rehearsed]
+    documents = [document for source in trained for document in _documents(tokenizer, source, seed)]
     random.Random(seed).shuffle(documents)  # noqa: S311 (reproducible order, no secret)
     lengths = np.array([len(document) for document in documents])
+    prompts = [prompt for source in seen if source.is_rehearsed for prompt in _prompts(tokenizer, source, seed)]
     return Corpus(
         train=_stream(documents),
         starts=np.concatenate([[0], lengths.cumsum()[:-1]]).astype(np.int64),
-        hold=_stream([encode_document(tokenizer, source.text) for source in held_out]),
-        hold_chat=_stream([ids for source in held_out for ids in _chat_documents(tokenizer, source, seed)]),
+        prompts=np.array([prompt + [0] * (REHEARSAL_TOKENS[1] - len(prompt)) for prompt in prompts], dtype=np.uint16),
+        lengths=np.array([len(prompt) for prompt in prompts], dtype=np.int64),
+        hold=_stream([encode_document(tokenizer, source.text) for source in held]),
+        hold_chat=_stream([ids for source in held for ids in _chat_documents(tokenizer, source, seed)]),
         tokenizer=tokenizer,
     )
+
+
+def _prompts(tokenizer: Tokenizer, source: Source, seed: int) -> Iterator[list[int]]:
+    """The prompts of a rehearsal file that are neither too short nor too long."""
+    for cut in range(REHEARSAL_CUTS):
+        for turn in cut_turns(source.text, random.Random(f"{seed}/{source.path}/{cut}")):  # noqa: S311
+            prompt = list(tokenizer.encode(render_chat(turn.user)).ids)
+            if REHEARSAL_TOKENS[0] <= len(prompt) <= REHEARSAL_TOKENS[1]:
+                yield prompt
 
 
 def _documents(tokenizer: Tokenizer, source: Source, seed: int) -> list[list[int]]:
@@ -189,12 +218,12 @@ def _stream(documents: Sequence[Sequence[int]]) -> Tokens:
 
 def describe(sources: Sequence[Source], corpus: Corpus) -> dict[str, object]:
     """Facts about the corpus for the checkpoint's record."""
-    train, held_out = split(sources)
     return {
         "source": f"CPython {sys.version.split()[0]} Lib",
-        "train_files": len(train),
+        "files": len(sources),
         "train_tokens": len(corpus.train),
-        "hold_files": [source.path for source in held_out],
+        "rehearsal_prompts": len(corpus.prompts),
+        "hold_files": [source.path for source in held_out(sources)],
         "hold_tokens": len(corpus.hold),
     }
 

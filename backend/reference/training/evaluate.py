@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from backend.reference.config import TextConfig
 from backend.reference.export import read_weights
-from backend.reference.training.corpus import Corpus, encode_document, read_sources, split
+from backend.reference.training.corpus import Corpus, encode_document, held_out, read_sources
 from backend.reference.training.layers import KeyValue
 from backend.reference.training.model import TextModel
 from backend.reference.training.prompts import read_prompts
@@ -154,8 +154,9 @@ def _rounded(value: float | None) -> float | None:
 def _held_out_stream(tokenizer: Tokenizer, corpus: Path | None) -> Tensor:
     if corpus is not None:
         return torch.from_numpy(Corpus.load(corpus).hold.astype("int64"))
-    held_out = split(read_sources())[1]
-    return torch.tensor([token for source in held_out for token in encode_document(tokenizer, source.text)])
+    return torch.tensor(
+        [token for source in held_out(read_sources()) for token in encode_document(tokenizer, source.text)]
+    )
 
 
 def evaluate(

@@ -1,8 +1,9 @@
 """Teaching the model not to loop, on its own text.
 
 The loops of `repetition` are made up; those that greedy decoding really falls into are subtler. So the model continues
-training prompts greedily, and every token that completes a 4-gram already said in the same answer is made less likely
-(Welleck et al., "Neural text generation with unlikelihood training", 2020, the sequence-level form).
+prompts of code that it was never shown, greedily, and every token that completes a 4-gram already said in the same
+answer is made less likely (Welleck et al., "Neural text generation with unlikelihood training", 2020, the
+sequence-level form).
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,7 @@ from backend.reference.training.decode import GreedyDecoder
 from backend.reference.training.model import TextModel
 from backend.reference.training.repetition import repeated_grams
 
-PROMPT_TOKENS = (48, 128)  # prompts taken, from the beginning of their document, as when serving
-ROW_TOKENS = 256  # of prompt and answer together
+ROW_TOKENS = 320  # of prompt and answer together
 NATURAL_SHARE = 0.08  # of repeated 4-grams in an answer; held-out code has about as many, and that is no fault
 WEIGHT = 1.5
 
@@ -72,21 +72,10 @@ class Rounds:
 class OwnText:
     """Endless batches of the model's own continuations, made anew by the model as it is whenever they run out."""
 
-    def __init__(
-        self,
-        model: TextModel,
-        stream: Tensor,
-        starts: Tensor,
-        ends: Tensor,
-        generator: torch.Generator,
-        rounds: Rounds,
-    ) -> None:
-        """`starts`: where documents begin in `stream`; `ends`: where an assistant's answer begins and a prompt ends."""
-        self.model, self.stream, self.generator, self.rounds = model, stream, generator, rounds
-        starts = starts[(torch.searchsorted(starts, ends, right=True) - 1).clamp(min=0)]
-        lengths = ends - starts
-        usable = (lengths >= PROMPT_TOKENS[0]) & (lengths <= PROMPT_TOKENS[1])
-        self.starts, self.lengths = starts[usable], lengths[usable]
+    def __init__(self, model: TextModel, prompts: Tensor, lengths: Tensor, seed: int, rounds: Rounds) -> None:
+        """`prompts` [N,P], of which row r uses the first `lengths` [N], on the model's device."""
+        self.model, self.prompts, self.lengths, self.rounds = model, prompts, lengths, rounds
+        self.generator = torch.Generator().manual_seed(seed)
         self.rows: Iterator[tuple[Tensor, Tensor]] = iter(())
         self.repeated: list[float] = []
         """Share of repeated 4-grams in each round."""
@@ -99,7 +88,8 @@ class OwnText:
         """Prompts with their answers [per_step, ROW_TOKENS], and the prompts' lengths [per_step]."""
         rows = next(self.rows, None)
         if rows is None:
-            prompts, lengths = self._prompts()
+            chosen = torch.randint(len(self.prompts), (self.rounds.rows,), generator=self.generator)
+            prompts, lengths = (part[chosen.to(part.device)] for part in (self.prompts, self.lengths))
             tokens = self.decode(prompts, lengths)
             self.repeated.append(repeated_share(tokens, lengths, self.model.config))
             size = self.rounds.per_step
@@ -107,10 +97,3 @@ class OwnText:
             self.rows = iter(pairs * self.rounds.uses)
             rows = next(self.rows)
         return rows
-
-    def _prompts(self) -> tuple[Tensor, Tensor]:
-        chosen = torch.randint(len(self.starts), (self.rounds.rows,), generator=self.generator)
-        starts, lengths = (part[chosen].to(self.stream.device) for part in (self.starts, self.lengths))
-        window = torch.arange(PROMPT_TOKENS[1], device=self.stream.device)
-        places = (starts[:, None] + window).clamp(max=len(self.stream) - 1)
-        return self.stream[places].long(), lengths

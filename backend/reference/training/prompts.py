@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from backend.reference.training.corpus import Source, Turn, read_sources, source_turns, split
+from backend.reference.training.corpus import Source, Turn, held_out, read_sources, source_turns
 
 PROMPT_TOKENS = (60, 200)
 PROMPTS_PER_FILE = 6
@@ -16,7 +16,7 @@ PROMPTS_PER_FILE = 6
 def held_out_prompts(sources: Sequence[Source], tokenizer: Tokenizer, seed: int) -> list[dict[str, str]]:
     """Up to four prompts from each held-out file, evenly spread over it: `id`, `text` and `source` (file:line)."""
     prompts: list[dict[str, str]] = []
-    for source in split(sources)[1]:
+    for source in held_out(sources):
         fitting = [turn for turn in source_turns(source, seed) if _is_prompt(source, turn, tokenizer)]
         for turn in fitting[:: max(1, len(fitting) // PROMPTS_PER_FILE)][:PROMPTS_PER_FILE]:
             name = f"code-{len(prompts) + 1:03d}"

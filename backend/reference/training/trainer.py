@@ -14,9 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from backend.reference.config import TextConfig
@@ -30,17 +28,16 @@ from backend.reference.training.own_text import WEIGHT as OWN_WEIGHT
 from backend.reference.training.own_text import OwnText, Rounds, unlikely
 from backend.reference.training.repetition import PERIODS, with_loops
 from backend.reference.training.replay import Replayed
-from backend.reference.training.tokenizer import ANSWER_MARK
 
 WARM_UP_STEPS = 100
 CONSTANT_SHARE = 0.4  # of a phase, before the learning rate falls linearly
 FINAL_SCALE = 0.02
 MTP_STEPS_EARLY, MTP_STEPS_LATE, MTP_LATE_SHARE = 2, 3, 0.65
 LATER_STRENGTH = 0.4  # of the joint phase's learning rates, in the later phases
-JOINT_END, STEADY_END, OWN_END = 0.45, 0.5, 0.67  # as shares of the run
+JOINT_END, STEADY_END, OWN_END = 0.45, 0.49, 0.7  # as shares of the run
 HARD_TARGET_SHARE = 0.5
 HOLD_WINDOWS = 24
-LOOP_ROUNDS = Rounds(rows=256, per_step=8, uses=1)
+LOOP_ROUNDS = Rounds(rows=128, per_step=32, uses=1)  # few steps, as what was written before them grows stale
 DRAFT_ROUNDS = Rounds(rows=1024, per_step=32, uses=3)  # the main model rests meanwhile, so its text may be used again
 REPORT_STEPS, SAVE_STEPS = 50, 500
 
@@ -127,7 +124,6 @@ class Sampler:
     def __init__(self, corpus: Corpus, seed: int, device: torch.device) -> None:
         self.stream = torch.from_numpy(corpus.train.astype("int32")).to(device)
         self.starts = torch.from_numpy(corpus.starts)
-        self.answers = torch.from_numpy(answer_starts(corpus))
         self.generator = torch.Generator().manual_seed(seed)
 
     def batch(self, rows: int, width: int) -> Tensor:
@@ -137,15 +133,6 @@ class Sampler:
         anywhere = torch.randint(last, (rows - rows // 2,), generator=self.generator)
         offsets = torch.cat([at_start, anywhere]).clamp(max=last).to(self.stream.device, non_blocking=True)
         return self.stream[offsets[:, None] + torch.arange(width, device=self.stream.device)].long()
-
-
-def answer_starts(corpus: Corpus) -> NDArray[np.int64]:
-    """Where an assistant's answer begins in the training stream."""
-    mark = corpus.tokenizer.encode(ANSWER_MARK).ids
-    places = np.arange(len(corpus.train) - len(mark))
-    for offset, token in enumerate(mark):
-        places = places[corpus.train[places + offset] == token]
-    return places + len(mark)
 
 
 class Trainer:
@@ -178,13 +165,17 @@ class Trainer:
 
     def _own_phase(self, optimizer: Optimizer) -> None:
         own = self._own_text(LOOP_ROUNDS)
-        if len(own.starts):
+        if own is not None:
             self._phase("own", STEADY_END, OWN_END, own_loss, optimizer, own)
             self.record.repeated = [round(share, 4) for share in own.repeated]
 
-    def _own_text(self, rounds: Rounds) -> OwnText:
-        sampler = self.sampler
-        return OwnText(self.model, sampler.stream, sampler.starts, sampler.answers, sampler.generator, rounds)
+    def _own_text(self, rounds: Rounds) -> OwnText | None:
+        """None if the corpus has no prompts to rehearse."""
+        if not len(self.corpus.prompts):
+            return None
+        prompts = torch.from_numpy(self.corpus.prompts.astype("int64")).to(self.device)
+        lengths = torch.from_numpy(self.corpus.lengths).to(self.device)
+        return OwnText(self.model, prompts, lengths, self.plan.seed, rounds)
 
     def train_drafts(self, start: float) -> None:
         """The last phase, from overall progress `start` on. The main model stays as it is shipped: quantised."""
@@ -192,8 +183,7 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-        own = self._own_text(DRAFT_ROUNDS)
-        self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH), own if len(own.starts) else None)
+        self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH), self._own_text(DRAFT_ROUNDS))
         self._load_stored(self.model.state_dict())
 
     def _phase(

@@ -16,20 +16,22 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.clock import monotonic_s
-from backend.errors import InputError
+from backend.errors import EngineError, InputError, SlipstreamError, UsageError
+from backend.modeltext import load_chat_template, load_tokenizer
 from backend.reference import loglines
 from backend.reference.api import ApiError, GenerateBody, check_limits
-from backend.reference.chat_template import load_chat_template
 from backend.reference.config import TextConfig
+from backend.reference.config_check import check_config
 from backend.reference.flags import DRAFT_ARCHITECTURE, ENGINE_VERSION, TARGET_ARCHITECTURE, THREADS_VARIABLE
 from backend.reference.memory import GIB, PoolPlan, available_bytes, plan_pools
 from backend.reference.request import Output, Request, SamplingParams
 from backend.reference.scheduler import Scheduler
 from backend.reference.server_args import ServerArgs
 from backend.reference.shutdown import end_process
-from backend.reference.tokenizer import TextStream, load_tokenizer
+from backend.reference.tokenizer import TextStream
 from backend.reference.weights import nbytes
 from backend.reference.worker import Worker, load_mtp_weights, load_weights
+from backend.thresholds import TEXT_SHRINK_MAX_RATIO
 
 logger = logging.getLogger("slipstream.reference")
 
@@ -55,17 +57,26 @@ class Progress:
     new_ids: list[int]
     finish_reason: dict[str, Any] | None
 
+    @property
+    def failure(self) -> str | None:
+        """Why the engine could not go on with it, if that is how it ended; its client's own abort is none."""
+        reason = self.finish_reason or {}
+        return str(reason["message"]) if "status_code" in reason else None
+
 
 class Engine:
     """Model, scheduler and tokenizer of one server. Everything but the scheduler's thread runs on the event loop."""
 
     def __init__(self, args: ServerArgs) -> None:
-        """Loads weights and allocates pools. Raises InputError, or RuntimeError when memory does not suffice."""
-        torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+        """Loads weights and allocates pools. Raises InputError, UsageError, or ConflictError when memory does not
+        suffice."""
+        torch.set_num_threads(_threads())
         self.args = args
         self.config = read_config(args)
         self.tokenizer: Tokenizer = load_tokenizer(Path(args.tokenizer_path))
         self.chat_template = load_chat_template(Path(args.tokenizer_path))
+        _check_vocabulary(self.tokenizer, self.config, args)
+        self._longest_token = max(map(len, self.tokenizer.get_vocab()), default=1)
         self.created = int(time.time())
         self.ready = False
         self.worker, self.plan = _build_worker(self.config, args)
@@ -76,14 +87,18 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
-        """Start the scheduler's thread and, unless told not to, run one request."""
+        """Start the scheduler's thread and, unless told not to, run one request. Raises EngineError when that fails."""
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._run_scheduler, name="scheduler", daemon=True).start()
         if not self.args.skip_server_warmup:
             params = {"max_new_tokens": _WARMUP_TOKENS, "temperature": 0, "ignore_eos": True}
             body = GenerateBody.model_validate({"input_ids": _WARMUP_PROMPT, "sampling_params": params})
-            async for _ in self.generate(self.new_request(body)):
-                pass
+            try:
+                last = await self.finish(self.new_request(body))
+            except ApiError as error:
+                raise EngineError(f"Initialization failed. warmup error: {error}") from error
+            if failure := last.failure:
+                raise EngineError(f"Initialization failed. warmup error: {failure} Copy the weights anew.")
             await self.flush()  # the warm-up is nobody's measurement
         self.ready = True
         logger.info(loglines.READY)
@@ -105,7 +120,13 @@ class Engine:
         return Request(rid or secrets.token_hex(16), prompt, params, stream)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt."""
+        """Token ids of a prompt. Raises ApiError for a text so long that tokenising it would hold up everybody."""
+        context = self.plan.context_length
+        if len(text) > TEXT_SHRINK_MAX_RATIO * self._longest_token * context:
+            raise ApiError(
+                f"The prompt's {len(text)} characters exceed the model's maximum context length of {context} tokens, "
+                "however they are split. Please reduce the prompt."
+            )
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
@@ -135,6 +156,15 @@ class Engine:
             del self._listeners[request.id]
             if not finished:
                 self.scheduler.abort(request.id)
+
+    async def finish(self, request: Request) -> Progress:
+        """The request at its end."""
+        last: Progress | None = None
+        async for progress in self.generate(request):
+            last = progress
+        if last is None:
+            raise RuntimeError(f"request {request.id} ended without a word")
+        return last
 
     async def flush(self) -> bool:
         """Empty the prefix cache and reset the acceptance totals; False while requests run or wait."""
@@ -206,7 +236,26 @@ def read_config(args: ServerArgs) -> TextConfig:
             f"{args.model_path} is not a local folder and is not a valid model identifier: there is no config.json in "
             "it. Name a checkpoint directory with --model-path."
         )
-    return TextConfig.from_dir(args.model_path)
+    config = TextConfig.from_dir(args.model_path)
+    check_config(config, Path(args.model_path) / "config.json")
+    return config
+
+
+def _threads() -> int:
+    given = os.environ.get(THREADS_VARIABLE) or "1"
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(f"{THREADS_VARIABLE} is {given!r}, which is no number of threads; set it to 1 or more.")
+    return int(given)
+
+
+def _check_vocabulary(tokenizer: Tokenizer, config: TextConfig, args: ServerArgs) -> None:
+    """Token ids beyond the model's would refuse ordinary prompts later."""
+    size = tokenizer.get_vocab_size()
+    if size > config.vocab_size:
+        raise InputError(
+            f"{args.tokenizer_path}/tokenizer.json has {size} tokens and the model in {args.model_path} knows "
+            f"{config.vocab_size}; name the tokenizer of this model with --tokenizer-path."
+        )
 
 
 def _settle_fp4(args: ServerArgs, fp4: bool) -> ServerArgs:
@@ -238,6 +287,12 @@ def _build_worker(config: TextConfig, args: ServerArgs) -> tuple[Worker, PoolPla
     worker = Worker(config, args, weights, mtp, plan)
     loglines.pools(worker, plan, args)
     return worker, plan
+
+
+def cannot_serve(error: SlipstreamError) -> NoReturn:
+    """Report a start that failed for a reason of the person who asked for it, in one line, and end the process."""
+    logger.error("%s: %s", type(error).__name__, " ".join(str(error).split()))
+    end_process(1)
 
 
 def scheduler_died() -> NoReturn:

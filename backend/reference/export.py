@@ -20,9 +20,9 @@ from torch import Tensor
 from backend.errors import InputError, SlipstreamError
 from backend.paths import TINY_CHECKPOINT
 from backend.reference.nvfp4 import dequantize
+from backend.reference.quantization import QUANT_FILE as QUANT_FILE
 
 WEIGHTS_FILE = "model.safetensors"
-QUANT_FILE = "hf_quant_config.json"
 Weights = dict[str, Tensor]
 
 _EXPERT = re.compile(r"(?P<experts>.+\.mlp\.experts)\.(?P<number>\d+)\.(?P<matrix>gate|up|down)_proj\.weight")

@@ -1,11 +1,11 @@
 """The documents of the OpenAI routes: request bodies, answers, chunks. The shapes are SGLang's."""
 
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backend.reference.api import ApiError, stop_strings
+from backend.reference.api import ApiError, shown, stop_strings
 from backend.reference.request import Request, SamplingParams
 
 # Fields of the protocol that this engine does not act on, with the values that ask for nothing.
@@ -26,8 +26,15 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 _COMPLETION_TOKENS = 16  # of /v1/completions when none is given, as the protocol has it
 
 
+def _same(value: object, neutral: object) -> bool:
+    """Equal, and both or neither a truth value: Python takes True for 1."""
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+
+
 class StreamOptions(BaseModel):
     """`stream_options`."""
+
+    model_config = ConfigDict(strict=True)
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
@@ -36,7 +43,7 @@ class StreamOptions(BaseModel):
 class OpenAiBody(BaseModel):
     """What both routes take. Fields in `_NEUTRAL` may be sent with a value that asks for nothing."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", strict=True)
     object_name: ClassVar[str]
     chunk_name: ClassVar[str]
 
@@ -59,9 +66,9 @@ class OpenAiBody(BaseModel):
         """Raises ApiError for what is asked for and not done."""
         for name, value in (self.model_extra or {}).items():
             if name not in _NEUTRAL:
-                raise ApiError(f"{name} is not known to this engine.")
-            if value not in _NEUTRAL[name]:
-                raise ApiError(f"{name}={value!r} is not supported by this engine; leave it out.")
+                raise ApiError(f"{shown(name)} is not known to this engine.")
+            if not any(_same(value, neutral) for neutral in _NEUTRAL[name]):
+                raise ApiError(f"{name}={shown(value)!r} is not supported by this engine; leave it out.")
         if self.stream_options is not None and not self.stream:
             raise ApiError("stream_options is only allowed with stream=true.")
 
@@ -121,18 +128,24 @@ class CompletionBody(OpenAiBody):
 class Message(BaseModel):
     """One message; its content is a string or parts of type text."""
 
-    model_config = ConfigDict(extra="allow")
-    role: str
+    model_config = ConfigDict(extra="allow", strict=True)
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
 
     def document(self) -> dict[str, Any]:
         """For the template, with the content as one string."""
-        if isinstance(self.content, str) or self.content is None:
+        if isinstance(self.content, str):
             return self.model_dump()
-        for part in self.content:
-            if part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise ApiError(f"A content part of type {part.get('type')!r} is not supported; this engine reads text.")
-        return {**self.model_dump(), "content": "".join(part["text"] for part in self.content)}
+        for part in self.content or ():
+            if part.get("type") == "text" and not isinstance(part.get("text"), str):
+                raise ApiError(
+                    f"A content part of type 'text' has the text {shown(part.get('text'))!r}; send a string."
+                )
+            if part.get("type") != "text":
+                raise ApiError(
+                    f"A content part of type {shown(part.get('type'))!r} is not supported; this engine reads text."
+                )
+        return {**self.model_dump(), "content": "".join(part["text"] for part in self.content or ())}
 
 
 class ChatBody(OpenAiBody):
@@ -142,7 +155,7 @@ class ChatBody(OpenAiBody):
     chunk_name = "chat.completion.chunk"
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] | None = None
 
     @property
     def limit(self) -> int | None:

@@ -7,9 +7,9 @@ from types import FrameType
 
 import uvicorn
 
+from backend.errors import EngineError
 from backend.reference import loglines
-from backend.reference.api import ApiError
-from backend.reference.engine import Engine, scheduler_died
+from backend.reference.engine import Engine, cannot_serve
 from backend.reference.server import build_app
 from backend.reference.shutdown import stop_by_signal
 
@@ -40,5 +40,5 @@ class EngineServer(uvicorn.Server):
 async def _start(engine: Engine) -> None:
     try:
         await engine.start()
-    except ApiError:  # a pool too small for the warm-up request serves nobody
-        scheduler_died()
+    except EngineError as error:  # who cannot answer the warm-up request serves nobody
+        cannot_serve(error)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -13,7 +14,7 @@ from backend.clock import utc_now
 from backend.reference.api import AbortBody, ApiError, GenerateBody, chunk, parse_body
 from backend.reference.engine import Engine, Progress
 from backend.reference.flags import ENGINE_VERSION, TARGET_ARCHITECTURE
-from backend.reference.http import Json, event, whole
+from backend.reference.http import Json, event, read_body, whole
 from backend.reference.metrics import render
 from backend.reference.openai_routes import OpenAiRoutes
 from backend.reference.request import Request
@@ -58,9 +59,8 @@ class Routes:
             return Response(status_code=503)
         params = {"max_new_tokens": 1, "temperature": 0}
         body = GenerateBody.model_validate({"input_ids": [0], "sampling_params": params})
-        async for _chunk in self._engine.generate(self._engine.new_request(body)):
-            pass
-        return Response(status_code=200)
+        last = await self._engine.finish(self._engine.new_request(body))
+        return Response(status_code=503 if last.failure else 200)
 
     async def model_info(self, _: HttpRequest) -> Response:
         """What is served."""
@@ -86,7 +86,7 @@ class Routes:
 
     async def generate(self, http: HttpRequest) -> Response:
         """Text from a prompt, streamed or whole."""
-        body = parse_body(GenerateBody, await http.body(), "/generate")
+        body = parse_body(GenerateBody, await read_body(http), "/generate")
         request = self._engine.new_request(body)
         if body.stream:
             return StreamingResponse(self._events(request), media_type="text/event-stream")
@@ -111,7 +111,7 @@ class Routes:
 
     async def abort_request(self, http: HttpRequest) -> Response:
         """End requests by id prefix."""
-        body = parse_body(AbortBody, await http.body(), "/abort_request")
+        body = parse_body(AbortBody, await read_body(http), "/abort_request")
         self._engine.scheduler.abort("" if body.abort_all else body.rid)
         return Response(status_code=200)
 
@@ -136,10 +136,17 @@ class Routes:
         return PlainTextResponse(render(engine.scheduler.stats, engine.args, engine.plan.kv_tokens))
 
 
-async def _refuse(_: HttpRequest, error: Exception) -> Response:
-    if not isinstance(error, ApiError):
-        raise error
-    return Json(error.document(), status_code=error.status)
+async def _refuse(http: HttpRequest, error: Exception) -> Response:
+    """SGLang's error document for every refusal, also the framework's own, and for a fault of ours."""
+    headers = None
+    if isinstance(error, HTTPException):
+        headers = error.headers
+        words = f"{http.method} {http.url.path}: {error.detail}"
+        error = ApiError(words, kind=error.detail.replace(" ", "") + "Error", status=error.status_code)
+    elif not isinstance(error, ApiError):  # the log has its traceback
+        words = "The engine failed to answer this request; its log says why."
+        error = ApiError(words, kind="InternalServerError", status=500)
+    return Json(error.document(), status_code=error.status, headers=headers)
 
 
 def build_app(engine: Engine) -> ASGIApp:
@@ -168,5 +175,6 @@ def build_app(engine: Engine) -> ASGIApp:
     if engine.args.enable_metrics:
         table += [route("/metrics", routes.metrics), route("/metrics/", routes.metrics)]
 
-    app: ASGIApp = Starlette(routes=table, exception_handlers={ApiError: _refuse})
+    handlers = dict.fromkeys((ApiError, HTTPException, Exception), _refuse)
+    app: ASGIApp = Starlette(routes=table, exception_handlers=handlers)
     return RequireKey(app, engine.args.api_key) if engine.args.api_key else app

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import torch
 
+from backend.modeltext import load_tokenizer
 from backend.reference import server_args, worker
 from backend.reference.config import TextConfig
 from backend.reference.memory import plan_pools
 from backend.reference.request import Request, SamplingParams
 from backend.reference.scheduler import Scheduler
-from backend.reference.tokenizer import load_tokenizer
 from backend.reference.training.random_checkpoint import write_random_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -38,7 +38,7 @@ def main() -> None:
         cannot_serve(error)
     except Exception:  # noqa: BLE001 - the top of the process: every fault of ours is reported in SGLang's words
         scheduler_died()
-    EngineServer(engine).run(sockets=[listener])
+    EngineServer(engine, loglines.uvicorn_config(args.log_level)).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

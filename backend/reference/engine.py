@@ -19,15 +19,17 @@ from backend.clock import monotonic_s
 from backend.errors import EngineError, InputError, SlipstreamError, UsageError
 from backend.modeltext import load_chat_template, load_tokenizer
 from backend.reference import loglines
-from backend.reference.api import ApiError, GenerateBody, check_limits
 from backend.reference.config import TextConfig
 from backend.reference.config_check import check_config
 from backend.reference.flags import DRAFT_ARCHITECTURE, ENGINE_VERSION, TARGET_ARCHITECTURE, THREADS_VARIABLE
-from backend.reference.memory import GIB, PoolPlan, available_bytes, plan_pools
+from backend.reference.hostmemory import GIB, available_bytes
+from backend.reference.limits import RefusedError, check_limits
+from backend.reference.memory import PoolPlan, plan_pools
 from backend.reference.request import Output, Request, SamplingParams
 from backend.reference.scheduler import Scheduler
 from backend.reference.server_args import ServerArgs
 from backend.reference.shutdown import end_process
+from backend.reference.stats import Stats
 from backend.reference.tokenizer import TextStream
 from backend.reference.weights import nbytes
 from backend.reference.worker import Worker, load_mtp_weights, load_weights
@@ -82,7 +84,7 @@ class Engine:
         self.worker, self.plan = _build_worker(self.config, args)
         self.args = _settle_fp4(args, self.worker.target.weights.fp4)
         self.ledger = self.worker.ledger
-        self.scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver)
+        self._scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver, loglines)
         self._listeners: dict[str, _Listener] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -91,11 +93,10 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._run_scheduler, name="scheduler", daemon=True).start()
         if not self.args.skip_server_warmup:
-            params = {"max_new_tokens": _WARMUP_TOKENS, "temperature": 0, "ignore_eos": True}
-            body = GenerateBody.model_validate({"input_ids": _WARMUP_PROMPT, "sampling_params": params})
+            params = SamplingParams(max_new_tokens=_WARMUP_TOKENS, temperature=0, ignore_eos=True)
             try:
-                last = await self.finish(self.new_request(body))
-            except ApiError as error:
+                last = await self.finish(self.make_request(_WARMUP_PROMPT, params))
+            except RefusedError as error:
                 raise EngineError(f"Initialization failed. warmup error: {error}") from error
             if failure := last.failure:
                 raise EngineError(f"Initialization failed. warmup error: {failure} Copy the weights anew.")
@@ -103,27 +104,20 @@ class Engine:
         self.ready = True
         logger.info(loglines.READY)
 
-    def new_request(self, body: GenerateBody) -> Request:
-        """Raises ApiError for what cannot be served."""
-        if (body.text is None) == (body.input_ids is None):
-            raise ApiError("Either text or input_ids should be provided, and not both.")
-        if body.return_logprob:
-            raise ApiError("return_logprob is not supported by this engine.")
-        prompt = body.input_ids if body.input_ids is not None else self.encode(body.text or "")
-        return self.make_request(prompt, body.sampling_params.params(), body.rid, body.stream)
-
-    def make_request(self, prompt: list[int], params: SamplingParams, rid: str | None, stream: bool) -> Request:
-        """Raises ApiError for what cannot be served."""
+    def make_request(
+        self, prompt: list[int], params: SamplingParams, rid: str | None = None, stream: bool = False
+    ) -> Request:
+        """Raises RefusedError for what cannot be served."""
         if rid in self._listeners:
-            raise ApiError(f"The rid {rid!r} is in use by a running request.")
+            raise RefusedError(f"The rid {rid!r} is in use by a running request.")
         check_limits(prompt, params, self.config.vocab_size, self.plan.context_length, self.plan.kv_tokens)
         return Request(rid or secrets.token_hex(16), prompt, params, stream)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt. Raises ApiError for a text so long that tokenising it would hold up everybody."""
+        """Token ids of a prompt. Raises RefusedError for a text so long that tokenising it would hold up everybody."""
         context = self.plan.context_length
         if len(text) > TEXT_SHRINK_MAX_RATIO * self._longest_token * context:
-            raise ApiError(
+            raise RefusedError(
                 f"The prompt's {len(text)} characters exceed the model's maximum context length of {context} tokens, "
                 "however they are split. Please reduce the prompt."
             )
@@ -142,7 +136,7 @@ class Engine:
         ids: list[int] = []
         sent = ""
         finished = False
-        self.scheduler.submit(request)
+        self._scheduler.submit(request)
         try:
             while not finished:
                 output = await listener.outputs.get()
@@ -155,7 +149,7 @@ class Engine:
         finally:
             del self._listeners[request.id]
             if not finished:
-                self.scheduler.abort(request.id)
+                self._scheduler.abort(request.id)
 
     async def finish(self, request: Request) -> Progress:
         """The request at its end."""
@@ -166,9 +160,18 @@ class Engine:
             raise RuntimeError(f"request {request.id} ended without a word")
         return last
 
+    def abort(self, prefix: str) -> None:
+        """End every request whose id starts with `prefix`."""
+        self._scheduler.abort(prefix)
+
+    @property
+    def stats(self) -> Stats:
+        """The scheduler's counters, as they are now."""
+        return self._scheduler.stats
+
     async def flush(self) -> bool:
         """Empty the prefix cache and reset the acceptance totals; False while requests run or wait."""
-        return await asyncio.wrap_future(self.scheduler.flush())
+        return await asyncio.wrap_future(self._scheduler.flush())
 
     def server_info(self) -> dict[str, object]:
         """`/server_info`: effective arguments, pool size, and the scheduler's state."""
@@ -184,7 +187,7 @@ class Engine:
         return {**self.args.public(), "context_length": self.plan.context_length}
 
     def _internal_state(self) -> dict[str, object]:
-        stats = self.scheduler.stats
+        stats = self.stats
         state: dict[str, object] = {
             **self._effective(),
             "last_gen_throughput": stats.gen_throughput,
@@ -214,7 +217,7 @@ class Engine:
 
     def _run_scheduler(self) -> None:
         try:
-            self.scheduler.run_forever()
+            self._scheduler.run_forever()
         except Exception:  # noqa: BLE001 - the top of a thread: whatever it was, the engine is of no use without it
             scheduler_died()
 
@@ -223,7 +226,7 @@ class Engine:
         timeout = self.args.watchdog_timeout
         while True:
             await asyncio.sleep(min(1.0, timeout / 4))
-            began = self.scheduler.stats.step_began_s
+            began = self.stats.step_began_s
             if began is not None and monotonic_s() - began > timeout:
                 logger.error("Scheduler watchdog timeout (self.watchdog_timeout=%s, self.soft=False)", timeout)
                 end_process(1)
@@ -285,8 +288,19 @@ def _build_worker(config: TextConfig, args: ServerArgs) -> tuple[Worker, PoolPla
     for line in changes:
         logger.warning(line)
     worker = Worker(config, args, weights, mtp, plan)
-    loglines.pools(worker, plan, args)
+    loglines.pools(_pool_bytes(worker), args, plan.kv_tokens, plan.context_length)
     return worker, plan
+
+
+def _pool_bytes(worker: Worker) -> loglines.PoolBytes:
+    states, mtp = worker.states, worker.mtp
+    kv = [worker.target.kv, *([mtp.kv] if mtp is not None else [])]
+    return loglines.PoolBytes(
+        conv=states.conv.nbytes,
+        ssm=states.ssm.nbytes,
+        intermediate=(states.intermediate_ssm_nbytes, states.intermediate_conv_nbytes) if mtp is not None else None,
+        kv=[(pool.keys.nbytes, pool.values.nbytes) for pool in kv],
+    )
 
 
 def cannot_serve(error: SlipstreamError) -> NoReturn:

@@ -7,8 +7,8 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from backend.reference.api import ApiError
 from backend.reference.engine import Engine, Progress
+from backend.reference.limits import RefusedError
 from backend.reference.request import Request
 from backend.thresholds import REFERENCE_BODY_LIMIT_BYTES
 
@@ -29,37 +29,38 @@ def event(document: object) -> bytes:
 
 
 async def read_body(http: HttpRequest) -> bytes:
-    """The request's body. Raises ApiError when it is too long, before all of it is there."""
+    """The request's body. Raises RefusedError when it is too long, before all of it is there."""
     parts, size = [], 0
     try:
         async for part in http.stream():
             parts.append(part)
             size += len(part)
             if size > REFERENCE_BODY_LIMIT_BYTES:
-                raise ApiError(
+                raise RefusedError(
                     f"The request body is longer than {REFERENCE_BODY_LIMIT_BYTES} bytes, which no prompt needs. "
                     "Please reduce it.",
                     kind="RequestEntityTooLarge",
                     status=413,
                 )
     except ClientDisconnect as error:
-        raise ApiError("The client left before its request was complete.") from error
+        raise RefusedError("The client left before its request was complete.") from error
     return b"".join(parts)
 
 
 async def whole(http: HttpRequest, engine: Engine, request: Request) -> Progress:
-    """The finished answer. If the client leaves first, the request ends too. Raises ApiError when the engine failed."""
+    """The finished answer; if the client leaves first, the request ends too. Raises RefusedError for an engine's fault.
+    """
     answer = asyncio.ensure_future(engine.finish(request))
     gone = asyncio.ensure_future(_disconnected(http))
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            engine.scheduler.abort(request.id)
+            engine.abort(request.id)
         last = await answer
     finally:
         gone.cancel()
     if failure := last.failure:
-        raise ApiError(failure, kind="InternalServerError", status=500)
+        raise RefusedError(failure, kind="InternalServerError", status=500)
     return last
 
 

@@ -2,23 +2,17 @@
 
 from dataclasses import dataclass
 
-import psutil
 import torch
 
 from backend.errors import ConflictError
 from backend.reference.cache import KvPool, StatePool
 from backend.reference.config import TextConfig
+from backend.reference.hostmemory import GIB
 from backend.reference.prefix_cache import PrefixCache
 from backend.reference.server_args import ServerArgs
 from backend.thresholds import KV_POOL_CONTEXTS_COUNT, PREFIX_CACHE_PAGES_COUNT, PREFIX_PAGE_TOKENS
 
-GIB = 1 << 30
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def available_bytes() -> int:
-    """Host memory that can be taken now without swapping."""
-    return int(psutil.virtual_memory().available)
 
 
 @dataclass(frozen=True)

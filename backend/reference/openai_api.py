@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backend.reference.api import ApiError, shown, stop_strings
+from backend.reference.api import shown, stop_strings
+from backend.reference.limits import RefusedError
 from backend.reference.request import Request, SamplingParams
 
 # Fields of the protocol that this engine does not act on, with the values that ask for nothing.
@@ -63,14 +64,14 @@ class OpenAiBody(BaseModel):
     rid: str | None = Field(None, min_length=1)
 
     def check(self) -> None:
-        """Raises ApiError for what is asked for and not done."""
+        """Raises RefusedError for what is asked for and not done."""
         for name, value in (self.model_extra or {}).items():
             if name not in _NEUTRAL:
-                raise ApiError(f"{shown(name)} is not known to this engine.")
+                raise RefusedError(f"{shown(name)} is not known to this engine.")
             if not any(_same(value, neutral) for neutral in _NEUTRAL[name]):
-                raise ApiError(f"{name}={shown(value)!r} is not supported by this engine; leave it out.")
+                raise RefusedError(f"{name}={shown(value)!r} is not supported by this engine; leave it out.")
         if self.stream_options is not None and not self.stream:
-            raise ApiError("stream_options is only allowed with stream=true.")
+            raise RefusedError("stream_options is only allowed with stream=true.")
 
     @property
     def limit(self) -> int | None:
@@ -115,13 +116,13 @@ class CompletionBody(OpenAiBody):
         return self.max_tokens or _COMPLETION_TOKENS
 
     def single(self) -> str | list[int]:
-        """The one prompt. Raises ApiError for several."""
+        """The one prompt. Raises RefusedError for several."""
         if isinstance(self.prompt, str):
             return self.prompt
         if self.prompt and isinstance(self.prompt[0], int):
             return [token for token in self.prompt if isinstance(token, int)]
         if len(self.prompt) != 1 or isinstance(self.prompt[0], int):
-            raise ApiError(f"prompt holds {len(self.prompt)} prompts; this engine takes one per request.")
+            raise RefusedError(f"prompt holds {len(self.prompt)} prompts; this engine takes one per request.")
         return self.prompt[0]
 
 
@@ -138,11 +139,11 @@ class Message(BaseModel):
             return self.model_dump()
         for part in self.content or ():
             if part.get("type") == "text" and not isinstance(part.get("text"), str):
-                raise ApiError(
+                raise RefusedError(
                     f"A content part of type 'text' has the text {shown(part.get('text'))!r}; send a string."
                 )
             if part.get("type") != "text":
-                raise ApiError(
+                raise RefusedError(
                     f"A content part of type {shown(part.get('type'))!r} is not supported; this engine reads text."
                 )
         return {**self.model_dump(), "content": "".join(part["text"] for part in self.content or ())}

@@ -7,9 +7,10 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
 from backend.modeltext import ChatError
-from backend.reference.api import ApiError, parse_body
+from backend.reference.api import parse_body
 from backend.reference.engine import Engine
 from backend.reference.http import Json, event, read_body, whole
+from backend.reference.limits import RefusedError
 from backend.reference.openai_api import ChatBody, CompletionBody, OpenAiBody, choice, envelope, usage
 from backend.reference.request import Request
 
@@ -47,11 +48,11 @@ class OpenAiRoutes:
         body.check()
         template = self._engine.chat_template
         if template is None:
-            raise ApiError("The checkpoint has no chat template; use /v1/completions.")
+            raise RefusedError("The checkpoint has no chat template; use /v1/completions.")
         try:
             prompt = template.render([m.document() for m in body.messages], body.chat_template_kwargs)
         except ChatError as error:
-            raise ApiError(f"The chat template cannot render these messages: {error}") from error
+            raise RefusedError(f"The chat template cannot render these messages: {error}") from error
         return await self._answer(http, body, self._engine.encode(prompt))
 
     async def _answer(self, http: HttpRequest, body: OpenAiBody, prompt: list[int]) -> Response:

@@ -4,11 +4,11 @@ import asyncio
 import logging
 import socket
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from backend.errors import EngineError
-from backend.reference import loglines
 from backend.reference.engine import Engine, cannot_serve
 from backend.reference.server import build_app
 from backend.reference.shutdown import stop_by_signal
@@ -17,8 +17,8 @@ from backend.reference.shutdown import stop_by_signal
 class EngineServer(uvicorn.Server):
     """Serves `engine` on a socket that is already bound."""
 
-    def __init__(self, engine: Engine) -> None:
-        log_config = loglines.uvicorn_config(engine.args.log_level)
+    def __init__(self, engine: Engine, log_config: dict[str, Any]) -> None:
+        """`log_config`: how uvicorn writes its own lines."""
         super().__init__(uvicorn.Config(build_app(engine), log_config=log_config))
         self._engine = engine
         self._tasks: list[asyncio.Task[None]] = []

@@ -130,6 +130,10 @@ COLLECTIVE_SILENCE_LIMIT_S = 300.0
 # Ended engines stay listed in `status` for this many entries.
 ENDED_ENGINES_KEPT_COUNT = 20
 
+# Logs of launches are kept for whoever looks back at a run; one takes some MB (hours of decode lines), so a hundred are
+# weeks of tuning in about a GB.
+ENGINE_LOGS_KEPT_COUNT = 100
+
 # ---- command line
 
 # A launch takes seconds to minutes: five looks a second cost the agent nothing and delay no script noticeably.

@@ -39,10 +39,10 @@ def load_tokenizer(model_dir: Path | None) -> Tokenizer:
     """The checkpoint's tokenizer. InputError when there is no readable `tokenizer.json`."""
     if model_dir is None:
         raise InputError(
-            "input_len needs the checkpoint's tokenizer, and the server's checkpoint is not on this machine; "
-            "leave input_len out, or give prompts that have the length you want"
+            "A prompt length needs the checkpoint's tokenizer, and the server's checkpoint is not on this machine; "
+            "leave the length out, or give prompts that have the length you want"
         )
     path = model_dir / "tokenizer.json"
     if not path.is_file():
-        raise InputError(f"input_len needs a tokenizer, and there is no {path}; leave input_len out")
+        raise InputError(f"A prompt length needs a tokenizer, and there is no {path}; leave the length out")
     return modeltext.load_tokenizer(model_dir)

@@ -48,8 +48,7 @@ async def read_body(http: HttpRequest) -> bytes:
 
 
 async def whole(http: HttpRequest, engine: Engine, request: Request) -> Progress:
-    """The finished answer; if the client leaves first, the request ends too. Raises RefusedError for an engine's fault.
-    """
+    """The finished answer. If the client leaves first, the request ends too. RefusedError when the engine failed."""
     answer = asyncio.ensure_future(engine.finish(request))
     gone = asyncio.ensure_future(_disconnected(http))
     try:

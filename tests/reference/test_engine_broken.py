@@ -12,6 +12,7 @@ from backend.errors import InputError, SlipstreamError, UsageError
 from backend.reference import server_args
 from backend.reference.engine import Engine
 from backend.reference.training.random_checkpoint import write_random_checkpoint
+from backend.supervisor import diagnose_log
 
 MTP = ("--speculative-algorithm", "NEXTN")
 EXPERT = "model.language_model.layers.0.mlp.experts.0.gate_proj"
@@ -161,6 +162,8 @@ def test_a_broken_checkpoint_is_refused_by_name(broken, way, words):
     with pytest.raises(InputError) as refusal:
         start(broken)
     assert [word for word in words if word not in str(refusal.value)] == []
+    failure = diagnose_log(f"[2026-01-01 10:00:00] InputError: {refusal.value}").failure
+    assert failure.failure_class in {"checkpoint_damaged", "model_not_found", "missing_weights", "shape_mismatch"}
 
 
 def test_the_whole_checkpoint_starts(whole):

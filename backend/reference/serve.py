@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 
 from backend.errors import EngineError
-from backend.reference.engine import Engine, cannot_serve
+from backend.reference.engine import Engine, cannot_serve, scheduler_died
 from backend.reference.server import build_app
 from backend.reference.shutdown import stop_by_signal
 
@@ -42,3 +42,5 @@ async def _start(engine: Engine) -> None:
         await engine.start()
     except EngineError as error:  # who cannot answer the warm-up request serves nobody
         cannot_serve(error)
+    except Exception:  # noqa: BLE001 - the top of a task: an engine that never gets ready would look like a slow one
+        scheduler_died()

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from backend.errors import InputError, SlipstreamError, UsageError
 from backend.reference import server_args
 from backend.reference.engine import Engine
+from backend.reference.export import export_bf16
 from backend.reference.training.random_checkpoint import write_random_checkpoint
 from backend.supervisor import diagnose_log
 
@@ -224,3 +225,10 @@ def test_the_process_ends_with_status_1_and_one_line(broken, tmp_path, free_port
     assert words in engine.text().splitlines()[-1]
     assert "Traceback" not in engine.text()
     assert "ready to roll" not in engine.text()
+
+
+def test_the_bf16_copy_of_a_broken_checkpoint_is_refused_before_anything_is_written(broken, tmp_path):
+    (broken / "config.json").write_text('{"a":')
+    with pytest.raises(InputError, match=r"config\.json is not valid JSON"):
+        export_bf16(broken, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

@@ -130,6 +130,10 @@ COLLECTIVE_SILENCE_LIMIT_S = 300.0
 # Ended engines stay listed in `status` for this many entries.
 ENDED_ENGINES_KEPT_COUNT = 20
 
+# Logs of launches are kept for whoever looks back at a run; one takes some MB (hours of decode lines), so a hundred are
+# weeks of tuning in about a GB.
+ENGINE_LOGS_KEPT_COUNT = 100
+
 # ---- command line
 
 # A launch takes seconds to minutes: five looks a second cost the agent nothing and delay no script noticeably.
@@ -189,3 +193,14 @@ PREFIX_CACHE_PAGES_COUNT = 64
 # The KV pool holds this many requests of full length. Real ones are shorter, and the others wait; a pool for all slots
 # at full length would take four times as much memory.
 KV_POOL_CONTEXTS_COUNT = 4
+# A longer context is a slip of the pen: the published Qwen3.5 models reach 1,010,000 tokens at most.
+CONTEXT_LENGTH_MAX_TOKENS = 1 << 20
+# A request body. Token ids of the longest context take 8 bytes each as JSON; four times that is no prompt.
+REFERENCE_BODY_LIMIT_BYTES = 32 << 20
+# Unicode's NFC, which tokenizers begin with, makes one character of at most four.
+TEXT_SHRINK_MAX_RATIO = 4
+# A refusal repeats what was wrong: this much of a value, and so many of the problems, say what it was.
+REFUSED_VALUE_SHOWN_CHARS = 200
+REFUSED_PROBLEMS_SHOWN_COUNT = 5
+# SGLang's own bound: below this temperature the division loses all precision, and the best token is taken.
+GREEDY_BELOW_TEMPERATURE_RATIO = 1e-6

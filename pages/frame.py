@@ -10,16 +10,25 @@ icon = str(PROJECT_ROOT / "assets" / "icon.svg")
 st.set_page_config(page_title="Slipstream", page_icon=icon, layout="wide", initial_sidebar_state=220)
 st.logo(str(PROJECT_ROOT / "assets" / "logo.svg"), size="large", icon_image=icon)
 
+tune = st.Page(
+    "tune.py",
+    title="Tune",
+    icon=":material/tune:",
+    url_path="",
+    default=True,
+    help="Choose MTP, draft steps and backends, restart the engine, run a load test and watch it.",
+)
+
+
+def to_tune() -> None:
+    """The first page is at the server's root; who writes its name into the address arrives there too."""
+    st.switch_page(tune)
+
+
 page = st.navigation(
     [
-        st.Page(
-            "tune.py",
-            title="Tune",
-            icon=":material/tune:",
-            url_path="tune",
-            default=True,
-            help="Choose MTP, draft steps and backends, restart the engine, run a load test and watch it.",
-        ),
+        tune,
+        st.Page(to_tune, title="Tune", url_path="tune", visibility="hidden"),
         st.Page(
             "runs.py",
             title="Runs",

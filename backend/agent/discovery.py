@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from backend import thresholds
 from backend.agent.client import AgentClient
 from backend.errors import AgentError, ConflictError, StorageError
+from backend.files import replace_file
 from backend.paths import PROJECT_ROOT, StatePaths
 from backend.schema.base import Document
 
@@ -42,11 +43,7 @@ def read_agent_file(paths: StatePaths) -> AgentFile | None:
 
 def write_agent_file(paths: StatePaths, entry: AgentFile) -> None:
     """Atomically, and never readable by others, not even for a moment."""
-    temporary = paths.agent_file.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps(entry.model_dump()))
-    temporary.replace(paths.agent_file)
+    replace_file(paths.agent_file, json.dumps(entry.model_dump()).encode(), 0o600)
 
 
 @contextlib.contextmanager

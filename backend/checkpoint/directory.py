@@ -1,11 +1,11 @@
 """Finds a checkpoint directory and reads its config.json. Never downloads anything."""
 
-import json
 import os
 import re
 from pathlib import Path
 
 from backend.errors import InputError, ModelNotFoundError
+from backend.files import read_json_object
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
@@ -30,20 +30,10 @@ def require_checkpoint(model: str) -> Path:
 
 def read_config(path: Path) -> dict[str, object]:
     """The content of `path`/config.json. InputError if it is missing, unreadable or no JSON object."""
-    file = path / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        return read_json_object(path / "config.json")
     except FileNotFoundError:
         raise ModelNotFoundError(f"{path} holds no config.json, so it is not a checkpoint directory") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}") from error
-    except RecursionError as error:
-        raise InputError(f"{file} is nested too deeply to be a configuration") from error
-    except json.JSONDecodeError as error:
-        raise InputError(f"{file} is not valid JSON: line {error.lineno}: {error.msg}") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{file} holds a {type(config).__name__}, not a JSON object")
-    return config
 
 
 def text_config(config: dict[str, object]) -> dict[str, object]:

@@ -76,12 +76,15 @@ def interrupt_held() -> Iterator[None]:
 
 
 def request_of(model: type[Model], values: dict[str, object]) -> Model:
-    """A request document from command-line values; UsageError names the option that does not fit."""
+    """A request document from command-line values; UsageError names the option that does not fit.
+
+    Options are called as their fields are, without the unit: `--duration` for `duration_s`.
+    """
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'])).replace('_', '-') or 'options'}: "
+            f"{'.'.join(map(str, item['loc'])).removesuffix('_s').replace('_', '-') or 'options'}: "
             f"{item['msg'].removeprefix('Value error, ')}"
             for item in error.errors(include_url=False)
         )

@@ -90,7 +90,7 @@ def _to_length(
         else:
             raise InputError(
                 f"{path} has {len(ids)} tokens in all, too few for prompts of {input_len} tokens without repetition; "
-                "choose a smaller input_len or a larger data set"
+                "choose shorter prompts or a larger data set"
             )
         adjusted.append(draft.asking(tokenizer.decode(ids[:room], skip_special_tokens=False)))
     return adjusted

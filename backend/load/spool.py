@@ -7,7 +7,6 @@ worker.json     WorkerReport, replaced as a whole
 worker.log      the worker's stderr
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,3 @@ def _row(line: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None  # the end of a line whose writing was cut off, completed by a later one
     return row if isinstance(row, dict) else None
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    draft = path.with_suffix(".part")
-    draft.write_bytes(content)
-    os.replace(draft, path)  # noqa: PTH105 -- the atomic one, by its plain name

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from backend import thresholds
 from backend.clock import monotonic_ns
 from backend.errors import EngineError, SlipstreamError
+from backend.files import replace_file
 from backend.load.closed_loop import Slots
 from backend.load.connection import ConnectionLostError, NotHttpError, connect, parse_address, request_bytes
 from backend.load.exchange import Exchange
@@ -37,7 +38,7 @@ from backend.load.spec import (
     WorkerReport,
     WorkerSpec,
 )
-from backend.load.spool import LineWriter, Spool, replace_file
+from backend.load.spool import LineWriter, Spool
 from backend.load.stream import Stream, read_generate, read_openai
 from backend.load.ticks import Ticker
 from backend.schema.load import Endpoint

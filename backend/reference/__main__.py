@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 
+from backend.errors import SlipstreamError
 from backend.reference import server_args
 from backend.reference.shutdown import stop_by_signal
 from backend.thresholds import THREAD_SWITCH_INTERVAL_S
@@ -23,7 +24,7 @@ def main() -> None:
 
     # torch takes a second to import: bad flags and a taken port are reported before.
     from backend.reference import loglines
-    from backend.reference.engine import Engine, scheduler_died
+    from backend.reference.engine import Engine, cannot_serve, scheduler_died
     from backend.reference.serve import EngineServer
 
     loglines.configure(args.log_level)
@@ -33,9 +34,11 @@ def main() -> None:
     logger.info("server_args=%s", args)
     try:
         engine = Engine(args)
-    except Exception:  # noqa: BLE001 - the top of the process: every failure is reported in SGLang's words
+    except SlipstreamError as error:
+        cannot_serve(error)
+    except Exception:  # noqa: BLE001 - the top of the process: every fault of ours is reported in SGLang's words
         scheduler_died()
-    EngineServer(engine).run(sockets=[listener])
+    EngineServer(engine, loglines.uvicorn_config(args.log_level)).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

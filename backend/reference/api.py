@@ -5,23 +5,18 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend.clock import monotonic_s
+from backend.reference.limits import RefusedError
 from backend.reference.request import DEFAULT_MAX_NEW_TOKENS, Request, SamplingParams
 from backend.reference.server_args import ServerArgs
+from backend.thresholds import REFUSED_PROBLEMS_SHOWN_COUNT, REFUSED_VALUE_SHOWN_CHARS
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
-class ApiError(Exception):
-    """A request that is refused; `str(error)` goes to the client."""
-
-    def __init__(self, message: str, kind: str = "BadRequestError", status: int = 400) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.status = status
-
-    def document(self) -> dict[str, object]:
-        """SGLang's error document."""
-        return {"object": "error", "message": str(self), "type": self.kind, "param": None, "code": self.status}
+def error_document(error: RefusedError) -> dict[str, object]:
+    """SGLang's error document. What is no text in the client's words (half of a surrogate pair) is shown as `?`."""
+    message = str(error).encode(errors="replace").decode()
+    return {"object": "error", "message": message, "type": error.kind, "param": None, "code": error.status}
 
 
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -32,9 +27,9 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
 class SamplingBody(BaseModel):
     """`sampling_params`. What this engine does not do is refused, not ignored."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    temperature: float = Field(1.0, ge=0)
+    temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(-1, ge=-1)
     max_new_tokens: int = Field(DEFAULT_MAX_NEW_TOKENS, ge=1)
@@ -63,6 +58,8 @@ class SamplingBody(BaseModel):
 class GenerateBody(BaseModel):
     """`POST /generate`."""
 
+    model_config = ConfigDict(strict=True)
+
     text: str | None = None
     input_ids: list[int] | None = None
     sampling_params: SamplingBody = SamplingBody()
@@ -74,45 +71,32 @@ class GenerateBody(BaseModel):
 class AbortBody(BaseModel):
     """`POST /abort_request`. As in SGLang a prefix is enough, and an empty one means every request."""
 
+    model_config = ConfigDict(strict=True)
+
     rid: str = ""
     abort_all: bool = False
 
 
 def parse_body(model: type[Body], raw: bytes, route: str) -> Body:
-    """Raises ApiError in SGLang's words for a body that is no JSON or has wrong types."""
+    """Raises RefusedError in SGLang's words for a body that is no JSON or has wrong types."""
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
         problems = [
-            {"type": e["type"], "loc": ("body", *e["loc"]), "msg": e["msg"], "input": e["input"]}
-            for e in error.errors(include_url=False, include_context=False)
+            {"type": e["type"], "loc": ("body", *e["loc"]), "msg": e["msg"], "input": shown(e["input"])}
+            for e in found[:REFUSED_PROBLEMS_SHOWN_COUNT]
         ]
         lines = "\n".join(f"  {problem}" for problem in problems)
-        plural = "s" if len(problems) > 1 else ""
-        message = f"{len(problems)} validation error{plural}:\n{lines}\n\n    POST {route} {problems}"
-        raise ApiError(message, kind="Bad Request") from error
+        plural = "s" if len(found) > 1 else ""
+        message = f"{len(found)} validation error{plural}:\n{lines}\n\n    POST {route} {problems}"
+        raise RefusedError(message, kind="Bad Request") from error
 
 
-def check_limits(prompt: list[int], params: SamplingParams, vocabulary: int, context: int, pool: int) -> None:
-    """Raises ApiError when the request cannot be served at any time."""
-    if not prompt:
-        raise ApiError("The prompt is empty; send text or input_ids with at least one token.")
-    bad = next((token for token in prompt if not 0 <= token < vocabulary), None)
-    if bad is not None:
-        raise ApiError(f"input_ids contains {bad}, which is outside the vocabulary (0 to {vocabulary - 1}).")
-    total = len(prompt) + params.max_new_tokens
-    if total > context:
-        raise ApiError(
-            f"Requested token count exceeds the model's maximum context length of {context} tokens. You requested a "
-            f"total of {total} tokens: {len(prompt)} tokens from the input messages and {params.max_new_tokens} tokens "
-            "for the completion. Please reduce the number of tokens in the input messages or the completion to fit "
-            "within the limit."
-        )
-    if total > pool:
-        raise ApiError(
-            f"The request needs {total} tokens of KV memory and the pool holds {pool}. Please reduce the request, or "
-            "raise --max-total-tokens or --mem-fraction-static."
-        )
+def shown(value: object) -> object:
+    """A value as a refusal repeats it: itself, or the beginning of its text when it is long."""
+    text = repr(value)
+    return value if len(text) <= REFUSED_VALUE_SHOWN_CHARS else f"{text[:REFUSED_VALUE_SHOWN_CHARS]}…"
 
 
 def chunk(

@@ -20,12 +20,12 @@ What the numbers of a checkpoint mean, in one place for the trainer and for the 
   shared `lm_head`; it predicts token t+2. Re-applied, its own normed output takes the place of h, at position t+1.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from backend.errors import InputError
+from backend.files import read_json_object
 
 # Dimensions that have no sensible value to assume when a configuration lacks them.
 _REQUIRED = (
@@ -121,32 +121,39 @@ class TextConfig:
         try:
             return cls(**_fields(text, generation))
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{directory / 'config.json'}: text_config lacks or garbles {error}.") from error
+            raise InputError(
+                f"{directory / 'config.json'}: text_config lacks or garbles {error}; copy it anew."
+            ) from error
 
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        return read_json_object(file)
     except FileNotFoundError as error:
         raise InputError(f"{file} is missing; name a checkpoint directory that holds it.") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read as JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{file} holds no JSON object.")
-    return value
 
 
 def _fields(text: dict[str, Any], generation: dict[str, Any]) -> dict[str, Any]:
     """Constructor arguments from `text_config` and `generation_config.json`. Raises KeyError, TypeError, ValueError."""
     rope = text["rope_parameters"]
+    if not isinstance(rope, dict):
+        raise TypeError(f"rope_parameters, which is {rope!r} and no object")
     eos = generation.get("eos_token_id", text.get("eos_token_id", []))
     return {
-        **{name: int(text[name]) for name in _REQUIRED},
+        **{name: _positive(text, name) for name in _REQUIRED},
         "partial_rotary_factor": float(rope.get("partial_rotary_factor", text.get("partial_rotary_factor", 0.25))),
         "rope_theta": float(rope["rope_theta"]),
         "mtp_num_hidden_layers": int(text.get("mtp_num_hidden_layers", 0)),
         "rms_norm_eps": float(text.get("rms_norm_eps", 1e-6)),
-        "max_position_embeddings": int(text.get("max_position_embeddings", 32_768)),
+        "max_position_embeddings": _positive({"max_position_embeddings": 32_768, **text}, "max_position_embeddings"),
         "tie_word_embeddings": bool(text.get("tie_word_embeddings", False)),
-        "eos_token_ids": tuple(eos) if isinstance(eos, list) else (int(eos),),
+        "eos_token_ids": tuple(int(token) for token in (eos if isinstance(eos, list) else [eos])),
     }
+
+
+def _positive(text: dict[str, Any], name: str) -> int:
+    """A dimension. Raises KeyError, and ValueError for what is no positive integer."""
+    value = text[name]
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name}, which is {value!r} and no positive integer")
+    return value

@@ -16,20 +16,24 @@ import torch
 from tokenizers import Tokenizer
 
 from backend.clock import monotonic_s
-from backend.errors import InputError
+from backend.errors import EngineError, InputError, SlipstreamError, UsageError
+from backend.modeltext import load_chat_template, load_tokenizer
 from backend.reference import loglines
-from backend.reference.api import ApiError, GenerateBody, check_limits
-from backend.reference.chat_template import load_chat_template
 from backend.reference.config import TextConfig
+from backend.reference.config_check import check_config
 from backend.reference.flags import DRAFT_ARCHITECTURE, ENGINE_VERSION, TARGET_ARCHITECTURE, THREADS_VARIABLE
-from backend.reference.memory import GIB, PoolPlan, available_bytes, plan_pools
+from backend.reference.hostmemory import GIB, available_bytes
+from backend.reference.limits import RefusedError, check_limits
+from backend.reference.memory import PoolPlan, plan_pools
 from backend.reference.request import Output, Request, SamplingParams
 from backend.reference.scheduler import Scheduler
 from backend.reference.server_args import ServerArgs
 from backend.reference.shutdown import end_process
-from backend.reference.tokenizer import TextStream, load_tokenizer
+from backend.reference.stats import Stats
+from backend.reference.tokenizer import TextStream
 from backend.reference.weights import nbytes
 from backend.reference.worker import Worker, load_mtp_weights, load_weights
+from backend.thresholds import TEXT_SHRINK_MAX_RATIO
 
 logger = logging.getLogger("slipstream.reference")
 
@@ -55,57 +59,68 @@ class Progress:
     new_ids: list[int]
     finish_reason: dict[str, Any] | None
 
+    @property
+    def failure(self) -> str | None:
+        """Why the engine could not go on with it, if that is how it ended; its client's own abort is none."""
+        reason = self.finish_reason or {}
+        return str(reason["message"]) if "status_code" in reason else None
+
 
 class Engine:
     """Model, scheduler and tokenizer of one server. Everything but the scheduler's thread runs on the event loop."""
 
     def __init__(self, args: ServerArgs) -> None:
-        """Loads weights and allocates pools. Raises InputError, or RuntimeError when memory does not suffice."""
-        torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+        """Loads weights and allocates pools. Raises InputError, UsageError, or ConflictError when memory does not
+        suffice."""
+        torch.set_num_threads(_threads())
         self.args = args
         self.config = read_config(args)
         self.tokenizer: Tokenizer = load_tokenizer(Path(args.tokenizer_path))
         self.chat_template = load_chat_template(Path(args.tokenizer_path))
+        _check_vocabulary(self.tokenizer, self.config, args)
+        self._longest_token = max(map(len, self.tokenizer.get_vocab()), default=1)
         self.created = int(time.time())
         self.ready = False
         self.worker, self.plan = _build_worker(self.config, args)
         self.args = _settle_fp4(args, self.worker.target.weights.fp4)
         self.ledger = self.worker.ledger
-        self.scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver)
+        self._scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver, loglines)
         self._listeners: dict[str, _Listener] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
-        """Start the scheduler's thread and, unless told not to, run one request."""
+        """Start the scheduler's thread and, unless told not to, run one request. Raises EngineError when that fails."""
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._run_scheduler, name="scheduler", daemon=True).start()
         if not self.args.skip_server_warmup:
-            params = {"max_new_tokens": _WARMUP_TOKENS, "temperature": 0, "ignore_eos": True}
-            body = GenerateBody.model_validate({"input_ids": _WARMUP_PROMPT, "sampling_params": params})
-            async for _ in self.generate(self.new_request(body)):
-                pass
+            params = SamplingParams(max_new_tokens=_WARMUP_TOKENS, temperature=0, ignore_eos=True)
+            try:
+                last = await self.finish(self.make_request(_WARMUP_PROMPT, params))
+            except RefusedError as error:
+                raise EngineError(f"Initialization failed. warmup error: {error}") from error
+            if failure := last.failure:
+                raise EngineError(f"Initialization failed. warmup error: {failure} Copy the weights anew.")
             await self.flush()  # the warm-up is nobody's measurement
         self.ready = True
         logger.info(loglines.READY)
 
-    def new_request(self, body: GenerateBody) -> Request:
-        """Raises ApiError for what cannot be served."""
-        if (body.text is None) == (body.input_ids is None):
-            raise ApiError("Either text or input_ids should be provided, and not both.")
-        if body.return_logprob:
-            raise ApiError("return_logprob is not supported by this engine.")
-        prompt = body.input_ids if body.input_ids is not None else self.encode(body.text or "")
-        return self.make_request(prompt, body.sampling_params.params(), body.rid, body.stream)
-
-    def make_request(self, prompt: list[int], params: SamplingParams, rid: str | None, stream: bool) -> Request:
-        """Raises ApiError for what cannot be served."""
+    def make_request(
+        self, prompt: list[int], params: SamplingParams, rid: str | None = None, stream: bool = False
+    ) -> Request:
+        """Raises RefusedError for what cannot be served."""
         if rid in self._listeners:
-            raise ApiError(f"The rid {rid!r} is in use by a running request.")
+            raise RefusedError(f"The rid {rid!r} is in use by a running request.")
         check_limits(prompt, params, self.config.vocab_size, self.plan.context_length, self.plan.kv_tokens)
         return Request(rid or secrets.token_hex(16), prompt, params, stream)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt."""
+        """Token ids of a prompt. Raises RefusedError for a text so long that tokenising it would hold up everybody."""
+        context = self.plan.context_length
+        if len(text) > TEXT_SHRINK_MAX_RATIO * self._longest_token * context:
+            raise RefusedError(
+                f"The prompt's {len(text)} characters exceed the model's maximum context length of {context} tokens, "
+                "however they are split. Please reduce the prompt."
+            )
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
@@ -121,7 +136,7 @@ class Engine:
         ids: list[int] = []
         sent = ""
         finished = False
-        self.scheduler.submit(request)
+        self._scheduler.submit(request)
         try:
             while not finished:
                 output = await listener.outputs.get()
@@ -134,11 +149,29 @@ class Engine:
         finally:
             del self._listeners[request.id]
             if not finished:
-                self.scheduler.abort(request.id)
+                self._scheduler.abort(request.id)
+
+    async def finish(self, request: Request) -> Progress:
+        """The request at its end."""
+        last: Progress | None = None
+        async for progress in self.generate(request):
+            last = progress
+        if last is None:
+            raise RuntimeError(f"request {request.id} ended without a word")
+        return last
+
+    def abort(self, prefix: str) -> None:
+        """End every request whose id starts with `prefix`."""
+        self._scheduler.abort(prefix)
+
+    @property
+    def stats(self) -> Stats:
+        """The scheduler's counters, as they are now."""
+        return self._scheduler.stats
 
     async def flush(self) -> bool:
         """Empty the prefix cache and reset the acceptance totals; False while requests run or wait."""
-        return await asyncio.wrap_future(self.scheduler.flush())
+        return await asyncio.wrap_future(self._scheduler.flush())
 
     def server_info(self) -> dict[str, object]:
         """`/server_info`: effective arguments, pool size, and the scheduler's state."""
@@ -154,7 +187,7 @@ class Engine:
         return {**self.args.public(), "context_length": self.plan.context_length}
 
     def _internal_state(self) -> dict[str, object]:
-        stats = self.scheduler.stats
+        stats = self.stats
         state: dict[str, object] = {
             **self._effective(),
             "last_gen_throughput": stats.gen_throughput,
@@ -184,7 +217,7 @@ class Engine:
 
     def _run_scheduler(self) -> None:
         try:
-            self.scheduler.run_forever()
+            self._scheduler.run_forever()
         except Exception:  # noqa: BLE001 - the top of a thread: whatever it was, the engine is of no use without it
             scheduler_died()
 
@@ -193,7 +226,7 @@ class Engine:
         timeout = self.args.watchdog_timeout
         while True:
             await asyncio.sleep(min(1.0, timeout / 4))
-            began = self.scheduler.stats.step_began_s
+            began = self.stats.step_began_s
             if began is not None and monotonic_s() - began > timeout:
                 logger.error("Scheduler watchdog timeout (self.watchdog_timeout=%s, self.soft=False)", timeout)
                 end_process(1)
@@ -206,7 +239,26 @@ def read_config(args: ServerArgs) -> TextConfig:
             f"{args.model_path} is not a local folder and is not a valid model identifier: there is no config.json in "
             "it. Name a checkpoint directory with --model-path."
         )
-    return TextConfig.from_dir(args.model_path)
+    config = TextConfig.from_dir(args.model_path)
+    check_config(config, Path(args.model_path) / "config.json")
+    return config
+
+
+def _threads() -> int:
+    given = os.environ.get(THREADS_VARIABLE) or "1"
+    if not given.isdecimal() or int(given) < 1:
+        raise UsageError(f"{THREADS_VARIABLE} is {given!r}, which is no number of threads; set it to 1 or more.")
+    return int(given)
+
+
+def _check_vocabulary(tokenizer: Tokenizer, config: TextConfig, args: ServerArgs) -> None:
+    """Token ids beyond the model's would refuse ordinary prompts later."""
+    size = tokenizer.get_vocab_size()
+    if size > config.vocab_size:
+        raise InputError(
+            f"{args.tokenizer_path}/tokenizer.json has {size} tokens and the model in {args.model_path} knows "
+            f"{config.vocab_size}; name the tokenizer of this model with --tokenizer-path."
+        )
 
 
 def _settle_fp4(args: ServerArgs, fp4: bool) -> ServerArgs:
@@ -236,8 +288,25 @@ def _build_worker(config: TextConfig, args: ServerArgs) -> tuple[Worker, PoolPla
     for line in changes:
         logger.warning(line)
     worker = Worker(config, args, weights, mtp, plan)
-    loglines.pools(worker, plan, args)
+    loglines.pools(_pool_bytes(worker), args, plan.kv_tokens, plan.context_length)
     return worker, plan
+
+
+def _pool_bytes(worker: Worker) -> loglines.PoolBytes:
+    states, mtp = worker.states, worker.mtp
+    kv = [worker.target.kv, *([mtp.kv] if mtp is not None else [])]
+    return loglines.PoolBytes(
+        conv=states.conv.nbytes,
+        ssm=states.ssm.nbytes,
+        intermediate=(states.intermediate_ssm_nbytes, states.intermediate_conv_nbytes) if mtp is not None else None,
+        kv=[(pool.keys.nbytes, pool.values.nbytes) for pool in kv],
+    )
+
+
+def cannot_serve(error: SlipstreamError) -> NoReturn:
+    """Report a start that failed for a reason of the person who asked for it, in one line, and end the process."""
+    logger.error("%s: %s", type(error).__name__, " ".join(str(error).split()))
+    end_process(1)
 
 
 def scheduler_died() -> NoReturn:

@@ -18,11 +18,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from backend.errors import InputError, SlipstreamError
+from backend.files import read_json_object
 from backend.paths import TINY_CHECKPOINT
 from backend.reference.nvfp4 import dequantize
+from backend.reference.quantization import QUANT_FILE as QUANT_FILE
 
 WEIGHTS_FILE = "model.safetensors"
-QUANT_FILE = "hf_quant_config.json"
 Weights = dict[str, Tensor]
 
 _EXPERT = re.compile(r"(?P<experts>.+\.mlp\.experts)\.(?P<number>\d+)\.(?P<matrix>gate|up|down)_proj\.weight")
@@ -93,13 +94,13 @@ def export_bf16(model: Path, directory: Path) -> None:
         raise InputError(f"{model} holds no config.json; name a checkpoint directory with --model.")
     if directory.exists() and any(directory.iterdir()):
         raise InputError(f"{directory} is not empty; name a directory for the copy that does not exist yet.")
+    config = read_json_object(model / "config.json")
     weights = read_weights(model)
     directory.mkdir(parents=True, exist_ok=True)
     left_out = {QUANT_FILE, "README.md", f"{WEIGHTS_FILE}.index.json"}
     for file in sorted(model.iterdir()):
         if file.is_file() and file.suffix != ".safetensors" and file.name not in left_out:
             shutil.copyfile(file, directory / file.name)
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     config.pop("quantization_config", None)
     (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     write_bf16(weights, directory / WEIGHTS_FILE)

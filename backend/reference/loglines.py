@@ -1,16 +1,17 @@
 """Log lines in SGLang's words, on stderr, so that one parser reads both engines.
 
-"GB" means 2**30 bytes, as there. Sizes have six decimals instead of two: a tiny model would read 0.00.
+They are told figures and know nothing of where those come from; no torch here. "GB" means 2**30 bytes, as there. Sizes
+have six decimals instead of two: a tiny model would read 0.00.
 """
 
 import logging
 import sys
+from dataclasses import dataclass
 from typing import Any
 
-from backend.reference.memory import GIB, PoolPlan, available_bytes
+from backend.reference.hostmemory import GIB, available_bytes
 from backend.reference.server_args import ServerArgs
 from backend.reference.stats import Stats
-from backend.reference.worker import Worker
 
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 READY = "The server is fired up and ready to roll!"
@@ -112,37 +113,47 @@ def decode(stats: Stats, args: ServerArgs, kv_tokens: int) -> None:
     )
 
 
-def pools(worker: Worker, plan: PoolPlan, args: ServerArgs) -> None:
-    """After the caches were allocated, with the sizes of the tensors that are there."""
-    states, mtp = worker.states, worker.mtp
+@dataclass(frozen=True)
+class PoolBytes:
+    """Sizes of the tensors that were allocated. `kv` has keys and values of the target and, with MTP, of the draft;
+    `intermediate` is what a verification keeps of delta-net states and convolution windows, None without MTP."""
+
+    conv: int
+    ssm: int
+    intermediate: tuple[int, int] | None
+    kv: list[tuple[int, int]]
+
+
+def pools(sizes: PoolBytes, args: ServerArgs, kv_tokens: int, context_length: int) -> None:
+    """After the caches were allocated."""
     intermediate = ""
-    if mtp is not None:
+    if sizes.intermediate is not None:
+        states, windows = sizes.intermediate
         intermediate = (
-            f"intermediate_ssm_state_cache size: {gb(states.intermediate_ssm_nbytes)}GB "
-            f"intermediate_conv_window_cache size: {gb(states.intermediate_conv_nbytes)}GB "
+            f"intermediate_ssm_state_cache size: {gb(states)}GB intermediate_conv_window_cache size: {gb(windows)}GB "
         )
     logger.info(
         "Mamba Cache is allocated. max_mamba_cache_size: %d, conv_state size: %sGB, ssm_state size: %sGB %s",
         args.max_running_requests,
-        gb(states.conv.nbytes),
-        gb(states.ssm.nbytes),
+        gb(sizes.conv),
+        gb(sizes.ssm),
         intermediate,
     )
-    for pool in (worker.target.kv, *([mtp.kv] if mtp is not None else [])):
+    for keys, values in sizes.kv:
         logger.info(
             "KV Cache is allocated. dtype: torch.float32, #tokens: %d, K size: %s GB, V size: %s GB",
-            plan.kv_tokens,
-            gb(pool.keys.nbytes),
-            gb(pool.values.nbytes),
+            kv_tokens,
+            gb(keys),
+            gb(values),
         )
         logger.info("Memory pool end. avail mem=%s GB", gb(available_bytes()))
     logger.info(
         "max_total_num_tokens=%d, chunked_prefill_size=%d, max_prefill_tokens=%d, max_running_requests=%d, "
         "context_len=%d, available_gpu_mem=%s GB",
-        plan.kv_tokens,
+        kv_tokens,
         args.chunked_prefill_size,
-        plan.context_length,
+        context_length,
         args.max_running_requests,
-        plan.context_length,
+        context_length,
         gb(available_bytes()),
     )

@@ -2,22 +2,17 @@
 
 from dataclasses import dataclass
 
-import psutil
 import torch
 
+from backend.errors import ConflictError
 from backend.reference.cache import KvPool, StatePool
 from backend.reference.config import TextConfig
+from backend.reference.hostmemory import GIB
 from backend.reference.prefix_cache import PrefixCache
 from backend.reference.server_args import ServerArgs
 from backend.thresholds import KV_POOL_CONTEXTS_COUNT, PREFIX_CACHE_PAGES_COUNT, PREFIX_PAGE_TOKENS
 
-GIB = 1 << 30
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def available_bytes() -> int:
-    """Host memory that can be taken now without swapping."""
-    return int(psutil.virtual_memory().available)
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ class PoolPlan:
 def plan_pools(config: TextConfig, args: ServerArgs, weight_bytes: int, available: int) -> tuple[PoolPlan, list[str]]:
     """Sizes that fit `mem_fraction_static` of `available` bytes together with the weights, and a line per change.
 
-    Raises RuntimeError in SGLang's words when not one token fits.
+    Raises ConflictError in SGLang's words when not one token fits.
     """
     context = args.context_length or config.max_position_embeddings
     slots, drafted = args.max_running_requests, drafted_tokens(args)
@@ -46,7 +41,12 @@ def plan_pools(config: TextConfig, args: ServerArgs, weight_bytes: int, availabl
     fixed += PrefixCache.nbytes(pages, per_token, states.state_nbytes // slots, config.hidden_size)
     fits = int((available * args.mem_fraction_static - fixed) // per_token) - slack
     if fits <= 0:
-        raise RuntimeError("Not enough memory. Please try to increase --mem-fraction-static.")
+        share = available * args.mem_fraction_static
+        raise ConflictError(
+            "Not enough memory. Please try to increase --mem-fraction-static. Its share of the host's memory is "
+            f"{share / GIB:.3f} GiB now, weights and states alone take {fixed / GIB:.3f} GiB; fewer "
+            "--max-running-requests need less."
+        )
     tokens = min(fits, min(slots, KV_POOL_CONTEXTS_COUNT) * context)
     changes = []
     if args.max_total_tokens is not None:

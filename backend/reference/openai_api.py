@@ -1,11 +1,12 @@
 """The documents of the OpenAI routes: request bodies, answers, chunks. The shapes are SGLang's."""
 
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from backend.reference.api import ApiError, stop_strings
+from backend.reference.api import shown, stop_strings
+from backend.reference.limits import RefusedError
 from backend.reference.request import Request, SamplingParams
 
 # Fields of the protocol that this engine does not act on, with the values that ask for nothing.
@@ -26,8 +27,15 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 _COMPLETION_TOKENS = 16  # of /v1/completions when none is given, as the protocol has it
 
 
+def _same(value: object, neutral: object) -> bool:
+    """Equal, and both or neither a truth value: Python takes True for 1."""
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
+
+
 class StreamOptions(BaseModel):
     """`stream_options`."""
+
+    model_config = ConfigDict(strict=True)
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
@@ -36,7 +44,7 @@ class StreamOptions(BaseModel):
 class OpenAiBody(BaseModel):
     """What both routes take. Fields in `_NEUTRAL` may be sent with a value that asks for nothing."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", strict=True)
     object_name: ClassVar[str]
     chunk_name: ClassVar[str]
 
@@ -56,14 +64,14 @@ class OpenAiBody(BaseModel):
     rid: str | None = Field(None, min_length=1)
 
     def check(self) -> None:
-        """Raises ApiError for what is asked for and not done."""
+        """Raises RefusedError for what is asked for and not done."""
         for name, value in (self.model_extra or {}).items():
             if name not in _NEUTRAL:
-                raise ApiError(f"{name} is not known to this engine.")
-            if value not in _NEUTRAL[name]:
-                raise ApiError(f"{name}={value!r} is not supported by this engine; leave it out.")
+                raise RefusedError(f"{shown(name)} is not known to this engine.")
+            if not any(_same(value, neutral) for neutral in _NEUTRAL[name]):
+                raise RefusedError(f"{name}={shown(value)!r} is not supported by this engine; leave it out.")
         if self.stream_options is not None and not self.stream:
-            raise ApiError("stream_options is only allowed with stream=true.")
+            raise RefusedError("stream_options is only allowed with stream=true.")
 
     @property
     def limit(self) -> int | None:
@@ -108,31 +116,37 @@ class CompletionBody(OpenAiBody):
         return self.max_tokens or _COMPLETION_TOKENS
 
     def single(self) -> str | list[int]:
-        """The one prompt. Raises ApiError for several."""
+        """The one prompt. Raises RefusedError for several."""
         if isinstance(self.prompt, str):
             return self.prompt
         if self.prompt and isinstance(self.prompt[0], int):
             return [token for token in self.prompt if isinstance(token, int)]
         if len(self.prompt) != 1 or isinstance(self.prompt[0], int):
-            raise ApiError(f"prompt holds {len(self.prompt)} prompts; this engine takes one per request.")
+            raise RefusedError(f"prompt holds {len(self.prompt)} prompts; this engine takes one per request.")
         return self.prompt[0]
 
 
 class Message(BaseModel):
     """One message; its content is a string or parts of type text."""
 
-    model_config = ConfigDict(extra="allow")
-    role: str
+    model_config = ConfigDict(extra="allow", strict=True)
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
 
     def document(self) -> dict[str, Any]:
         """For the template, with the content as one string."""
-        if isinstance(self.content, str) or self.content is None:
+        if isinstance(self.content, str):
             return self.model_dump()
-        for part in self.content:
-            if part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise ApiError(f"A content part of type {part.get('type')!r} is not supported; this engine reads text.")
-        return {**self.model_dump(), "content": "".join(part["text"] for part in self.content)}
+        for part in self.content or ():
+            if part.get("type") == "text" and not isinstance(part.get("text"), str):
+                raise RefusedError(
+                    f"A content part of type 'text' has the text {shown(part.get('text'))!r}; send a string."
+                )
+            if part.get("type") != "text":
+                raise RefusedError(
+                    f"A content part of type {shown(part.get('type'))!r} is not supported; this engine reads text."
+                )
+        return {**self.model_dump(), "content": "".join(part["text"] for part in self.content or ())}
 
 
 class ChatBody(OpenAiBody):
@@ -142,7 +156,7 @@ class ChatBody(OpenAiBody):
     chunk_name = "chat.completion.chunk"
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] | None = None
 
     @property
     def limit(self) -> int | None:

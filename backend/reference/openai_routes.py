@@ -6,10 +6,11 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
-from backend.reference.api import ApiError, parse_body
-from backend.reference.chat_template import ChatError
+from backend.modeltext import ChatError
+from backend.reference.api import parse_body
 from backend.reference.engine import Engine
-from backend.reference.http import Json, event, whole
+from backend.reference.http import Json, event, read_body, whole
+from backend.reference.limits import RefusedError
 from backend.reference.openai_api import ChatBody, CompletionBody, OpenAiBody, choice, envelope, usage
 from backend.reference.request import Request
 
@@ -36,22 +37,22 @@ class OpenAiRoutes:
 
     async def completions(self, http: HttpRequest) -> Response:
         """Text that continues a prompt."""
-        body = parse_body(CompletionBody, await http.body(), "/v1/completions")
+        body = parse_body(CompletionBody, await read_body(http), "/v1/completions")
         body.check()
         prompt = body.single()
         return await self._answer(http, body, self._engine.encode(prompt) if isinstance(prompt, str) else prompt)
 
     async def chat(self, http: HttpRequest) -> Response:
         """The assistant's next message."""
-        body = parse_body(ChatBody, await http.body(), "/v1/chat/completions")
+        body = parse_body(ChatBody, await read_body(http), "/v1/chat/completions")
         body.check()
         template = self._engine.chat_template
         if template is None:
-            raise ApiError("The checkpoint has no chat template; use /v1/completions.")
+            raise RefusedError("The checkpoint has no chat template; use /v1/completions.")
         try:
             prompt = template.render([m.document() for m in body.messages], body.chat_template_kwargs)
         except ChatError as error:
-            raise ApiError(str(error)) from error
+            raise RefusedError(f"The chat template cannot render these messages: {error}") from error
         return await self._answer(http, body, self._engine.encode(prompt))
 
     async def _answer(self, http: HttpRequest, body: OpenAiBody, prompt: list[int]) -> Response:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.clock import monotonic_s
+from backend.thresholds import GREEDY_BELOW_TEMPERATURE_RATIO
 
 DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's
 
@@ -25,7 +26,7 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Whether the most probable token is always taken."""
-        return self.temperature == 0 or self.top_k == 1
+        return self.temperature < GREEDY_BELOW_TEMPERATURE_RATIO or self.top_k == 1
 
 
 @dataclass

@@ -25,6 +25,7 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     if params.top_p < 1.0:
         ordered, places = result.sort(-1, descending=True)
         beyond = ordered.cumsum(-1) - ordered >= params.top_p
+        beyond[..., 0] = False  # a top_p that float32 rounds to 0 keeps the best token too
         result = result.scatter(-1, places, ordered.masked_fill(beyond, 0.0))
         result = result / result.sum(-1, keepdim=True)
     return result

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 from tokenizers import Tokenizer
 
 from backend.clock import monotonic_s
-from backend.reference import loglines
 from backend.reference.request import Output, Request
 from backend.reference.server_args import ServerArgs
 from backend.reference.stats import Acceptance, Stats
@@ -21,6 +21,18 @@ from backend.reference.tokenizer import find_stop
 from backend.reference.worker import Worker
 
 Deliver = Callable[[list[tuple[Request, Output]]], None]
+
+
+class Report(Protocol):
+    """Is told what was computed: the log lines, or whoever else wants to know."""
+
+    def prefill(
+        self, stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, cached: int, seconds: float
+    ) -> None: ...
+
+    def decode(self, stats: Stats, args: ServerArgs, kv_tokens: int) -> None: ...
+
+
 logger = logging.getLogger("slipstream.reference")
 
 
@@ -28,7 +40,13 @@ class Scheduler:
     """Runs requests on a worker. `submit`, `abort` and `flush` may be called from any thread, the rest is its own."""
 
     def __init__(
-        self, args: ServerArgs, worker: Worker, tokenizer: Tokenizer, kv_tokens: int, deliver: Deliver
+        self,
+        args: ServerArgs,
+        worker: Worker,
+        tokenizer: Tokenizer,
+        kv_tokens: int,
+        deliver: Deliver,
+        report: Report,
     ) -> None:
         self.stats = Stats()
         self._args = args
@@ -36,6 +54,7 @@ class Scheduler:
         self._tokenizer = tokenizer
         self._kv_tokens = kv_tokens
         self._deliver = deliver
+        self._report = report
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._waiting: deque[Request] = deque()
         self._prefilling: deque[Request] = deque()  # the next to get a chunk is first; slots from the top down
@@ -133,7 +152,7 @@ class Scheduler:
         cached = request.cached if before == request.cached else 0
         self.stats.prefill_computed += count
         self.stats.prefill_cached += cached
-        loglines.prefill(self.stats, self._args, self._kv_tokens, count, cached, monotonic_s() - began)
+        self._report.prefill(self.stats, self._args, self._kv_tokens, count, cached, monotonic_s() - began)
         self._prefilling.rotate(-1)
         if tokens is not None:
             self._prefilling.remove(request)
@@ -184,7 +203,7 @@ class Scheduler:
         self._interval_began_s, self._interval_tokens = now, 0
         self.stats.last_interval, self.stats.interval = self.stats.interval, Acceptance()
         self._publish_gauges()
-        loglines.decode(self.stats, self._args, self._kv_tokens)
+        self._report.decode(self.stats, self._args, self._kv_tokens)
 
     # ---- requests
 

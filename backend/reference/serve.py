@@ -4,12 +4,12 @@ import asyncio
 import logging
 import socket
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
-from backend.reference import loglines
-from backend.reference.api import ApiError
-from backend.reference.engine import Engine, scheduler_died
+from backend.errors import EngineError
+from backend.reference.engine import Engine, cannot_serve, scheduler_died
 from backend.reference.server import build_app
 from backend.reference.shutdown import stop_by_signal
 
@@ -17,8 +17,8 @@ from backend.reference.shutdown import stop_by_signal
 class EngineServer(uvicorn.Server):
     """Serves `engine` on a socket that is already bound."""
 
-    def __init__(self, engine: Engine) -> None:
-        log_config = loglines.uvicorn_config(engine.args.log_level)
+    def __init__(self, engine: Engine, log_config: dict[str, Any]) -> None:
+        """`log_config`: how uvicorn writes its own lines."""
         super().__init__(uvicorn.Config(build_app(engine), log_config=log_config))
         self._engine = engine
         self._tasks: list[asyncio.Task[None]] = []
@@ -40,5 +40,7 @@ class EngineServer(uvicorn.Server):
 async def _start(engine: Engine) -> None:
     try:
         await engine.start()
-    except ApiError:  # a pool too small for the warm-up request serves nobody
+    except EngineError as error:  # who cannot answer the warm-up request serves nobody
+        cannot_serve(error)
+    except Exception:  # noqa: BLE001 - the top of a task: an engine that never gets ready would look like a slow one
         scheduler_died()

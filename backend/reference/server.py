@@ -4,19 +4,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.clock import utc_now
-from backend.reference.api import AbortBody, ApiError, GenerateBody, chunk, parse_body
+from backend.reference.api import AbortBody, GenerateBody, chunk, error_document, parse_body
 from backend.reference.engine import Engine, Progress
 from backend.reference.flags import ENGINE_VERSION, TARGET_ARCHITECTURE
-from backend.reference.http import Json, event, whole
+from backend.reference.http import Json, event, read_body, whole
+from backend.reference.limits import RefusedError
 from backend.reference.metrics import render
 from backend.reference.openai_routes import OpenAiRoutes
-from backend.reference.request import Request
+from backend.reference.request import Request, SamplingParams
 
 _OPEN_PATHS = ("/health", "/ready", "/metrics")
 _FLUSHED = (
@@ -56,11 +58,9 @@ class Routes:
         """200 when one token can be generated."""
         if not self._engine.ready:
             return Response(status_code=503)
-        params = {"max_new_tokens": 1, "temperature": 0}
-        body = GenerateBody.model_validate({"input_ids": [0], "sampling_params": params})
-        async for _chunk in self._engine.generate(self._engine.new_request(body)):
-            pass
-        return Response(status_code=200)
+        params = SamplingParams(max_new_tokens=1, temperature=0)
+        last = await self._engine.finish(self._engine.make_request([0], params))
+        return Response(status_code=503 if last.failure else 200)
 
     async def model_info(self, _: HttpRequest) -> Response:
         """What is served."""
@@ -86,11 +86,20 @@ class Routes:
 
     async def generate(self, http: HttpRequest) -> Response:
         """Text from a prompt, streamed or whole."""
-        body = parse_body(GenerateBody, await http.body(), "/generate")
-        request = self._engine.new_request(body)
+        body = parse_body(GenerateBody, await read_body(http), "/generate")
+        request = self._request(body)
         if body.stream:
             return StreamingResponse(self._events(request), media_type="text/event-stream")
         return Json(self._document(request, await whole(http, self._engine, request)))
+
+    def _request(self, body: GenerateBody) -> Request:
+        """Raises RefusedError for what cannot be served."""
+        if (body.text is None) == (body.input_ids is None):
+            raise RefusedError("Either text or input_ids should be provided, and not both.")
+        if body.return_logprob:
+            raise RefusedError("return_logprob is not supported by this engine.")
+        prompt = body.input_ids if body.input_ids is not None else self._engine.encode(body.text or "")
+        return self._engine.make_request(prompt, body.sampling_params.params(), body.rid, body.stream)
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
         async for progress in self._engine.generate(request):
@@ -111,13 +120,13 @@ class Routes:
 
     async def abort_request(self, http: HttpRequest) -> Response:
         """End requests by id prefix."""
-        body = parse_body(AbortBody, await http.body(), "/abort_request")
-        self._engine.scheduler.abort("" if body.abort_all else body.rid)
+        body = parse_body(AbortBody, await read_body(http), "/abort_request")
+        self._engine.abort("" if body.abort_all else body.rid)
         return Response(status_code=200)
 
     async def loads(self, _: HttpRequest) -> Response:
         """How busy the engine is."""
-        stats, plan = self._engine.scheduler.stats, self._engine.plan
+        stats, plan = self._engine.stats, self._engine.plan
         load = {
             "dp_rank": 0,
             "num_running_reqs": stats.running,
@@ -133,13 +142,20 @@ class Routes:
     async def metrics(self, _: HttpRequest) -> Response:
         """Prometheus text."""
         engine = self._engine
-        return PlainTextResponse(render(engine.scheduler.stats, engine.args, engine.plan.kv_tokens))
+        return PlainTextResponse(render(engine.stats, engine.args, engine.plan.kv_tokens))
 
 
-async def _refuse(_: HttpRequest, error: Exception) -> Response:
-    if not isinstance(error, ApiError):
-        raise error
-    return Json(error.document(), status_code=error.status)
+async def _refuse(http: HttpRequest, error: Exception) -> Response:
+    """SGLang's error document for every refusal, also the framework's own, and for a fault of ours."""
+    headers = None
+    if isinstance(error, HTTPException):
+        headers = error.headers
+        words = f"{http.method} {http.url.path}: {error.detail}"
+        error = RefusedError(words, kind=error.detail.replace(" ", "") + "Error", status=error.status_code)
+    elif not isinstance(error, RefusedError):  # the log has its traceback
+        words = "The engine failed to answer this request; its log says why."
+        error = RefusedError(words, kind="InternalServerError", status=500)
+    return Json(error_document(error), status_code=error.status, headers=headers)
 
 
 def build_app(engine: Engine) -> ASGIApp:
@@ -168,5 +184,6 @@ def build_app(engine: Engine) -> ASGIApp:
     if engine.args.enable_metrics:
         table += [route("/metrics", routes.metrics), route("/metrics/", routes.metrics)]
 
-    app: ASGIApp = Starlette(routes=table, exception_handlers={ApiError: _refuse})
+    handlers = dict.fromkeys((RefusedError, HTTPException, Exception), _refuse)
+    app: ASGIApp = Starlette(routes=table, exception_handlers=handlers)
     return RequireKey(app, engine.args.api_key) if engine.args.api_key else app

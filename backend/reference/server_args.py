@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
 from backend.reference.flags import parser
+from backend.thresholds import CONTEXT_LENGTH_MAX_TOKENS
 
 DEFAULT_DRAFT_STEPS = 3
 
@@ -78,8 +79,14 @@ def _check(command: argparse.ArgumentParser, values: argparse.Namespace) -> None
         command.error(f"argument --mem-fraction-static: {values.mem_fraction_static} is not in (0, 1]")
     if values.chunked_prefill_size == 0 or values.chunked_prefill_size < -1:
         command.error(f"argument --chunked-prefill-size: {values.chunked_prefill_size} is neither positive nor -1")
-    if values.watchdog_timeout <= 0:
+    if not values.watchdog_timeout > 0:
         command.error(f"argument --watchdog-timeout: {values.watchdog_timeout} is not positive")
+    if not 1 <= values.port <= 65535:
+        command.error(f"argument --port: {values.port} is not in 1 to 65535")
+    if values.random_seed is not None and not 0 <= values.random_seed < 1 << 63:
+        command.error(f"argument --random-seed: {values.random_seed} is not in 0 to 2**63 - 1")
+    if (values.context_length or 0) > CONTEXT_LENGTH_MAX_TOKENS:
+        command.error(f"argument --context-length: {values.context_length} is above {CONTEXT_LENGTH_MAX_TOKENS}")
     for flag in (
         "max_running_requests",
         "stream_interval",

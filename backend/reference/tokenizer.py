@@ -1,21 +1,8 @@
-"""Text to tokens and back, one token at a time where needed."""
-
-from pathlib import Path
+"""Tokens to text, as they come."""
 
 from tokenizers import Tokenizer
 
-from backend.errors import InputError
-
 _UNFINISHED = "\ufffd"  # what an incomplete UTF-8 sequence decodes to
-
-
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """Raises InputError when `directory` has no readable tokenizer.json."""
-    file = directory / "tokenizer.json"
-    try:
-        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}; name a directory with a tokenizer.json.") from error
 
 
 class TextStream:

@@ -6,7 +6,6 @@ the chosen dtype. Norms are stored as `scale`, the factor (1 + weight where zero
 its size, as `ops.rms_norm` wants it; that of queries includes the attention's 1/sqrt(head_dim).
 """
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,9 +18,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from backend.errors import InputError
+from backend.files import read_json_object
 from backend.reference.config import TextConfig
 from backend.reference.experts import DenseExperts, Experts, StoredMatrix, expand, pack
 from backend.reference.nvfp4 import BLOCK
+from backend.reference.quantization import check_quantization
+
+INDEX_FILE = "model.safetensors.index.json"
+_PLAIN = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Checkpoint:
             try:
                 file = self._stack.enter_context(safe_open(path, framework="pt"))
             except (OSError, SafetensorError) as error:
-                raise InputError(f"{path} cannot be read as safetensors: {error}.") from error
+                raise InputError(f"{path} cannot be read as safetensors: {error}; copy it anew.") from error
             self._files.update(dict.fromkeys(file.keys(), file))
 
     def __enter__(self) -> "Checkpoint":
@@ -117,8 +121,8 @@ class Checkpoint:
         return name in self._files
 
     def get(self, name: str, *shape: int) -> Tensor:
-        """Tensor `name` as float32; its shape must be `shape`."""
-        return self._read(name, *shape).float()
+        """Tensor `name` as float32; its shape must be `shape`, and it must be stored as plain floating point."""
+        return self._read(name, shape, _PLAIN).float()
 
     def stored(self, name: str, rows: int, columns: int) -> StoredMatrix:
         """The NVFP4 matrix `name` of `rows` x `columns` weights, as it is stored."""
@@ -127,18 +131,28 @@ class Checkpoint:
                 f"{name} in {self.directory} is {rows} x {columns}: NVFP4 needs blocks of {BLOCK} columns."
             )
         return StoredMatrix(
-            weight=self._read(f"{name}.weight", rows, columns // 2),
-            block_scale=self._read(f"{name}.weight_scale", rows, columns // BLOCK),
-            global_scale=self._read(f"{name}.weight_scale_2").float(),
+            weight=self._read(f"{name}.weight", (rows, columns // 2), (torch.uint8,)),
+            block_scale=self._read(f"{name}.weight_scale", (rows, columns // BLOCK), (torch.float8_e4m3fn,)),
+            global_scale=self._read(f"{name}.weight_scale_2", (), (torch.float32,)),
         )
 
-    def _read(self, name: str, *shape: int) -> Tensor:
+    def _read(self, name: str, shape: tuple[int, ...], types: tuple[torch.dtype, ...]) -> Tensor:
         if name not in self._files:
-            raise InputError(f"Weight {name} is missing in {self.directory}, although its config.json asks for it.")
+            raise InputError(
+                f"Weight {name} is missing in {self.directory}, although its config.json asks for it; copy the weights "
+                "anew, or the config.json that belongs to them."
+            )
         tensor: Tensor = self._files[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise InputError(
-                f"Shape mismatch in {self.directory}: {name} is {list(tensor.shape)}, config.json says {list(shape)}."
+                f"Shape mismatch in {self.directory}: {name} is {list(tensor.shape)}, config.json says {list(shape)}; "
+                "copy the config.json that belongs to these weights."
+            )
+        if tensor.dtype not in types:
+            wanted = " or ".join(_name(dtype) for dtype in types)
+            raise InputError(
+                f"Weight {name} in {self.directory} is {_name(tensor.dtype)}, where {wanted} belongs; this engine "
+                "reads BF16 checkpoints and NVFP4 ones with BF16 around the routed experts: choose one of those."
             )
         return tensor
 
@@ -151,14 +165,31 @@ class Checkpoint:
         return torch.cat(parts).t().to(self.dtype, memory_format=torch.contiguous_format, copy=True).contiguous()
 
 
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _shards(directory: Path) -> list[Path]:
-    index = directory / "model.safetensors.index.json"
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        return [directory / name for name in names]
-    files = sorted(directory.glob("*.safetensors"))
+    try:
+        files = _indexed(directory / INDEX_FILE)
+    except FileNotFoundError:
+        files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise InputError(f"Cannot find any model weights in {directory}: it holds no *.safetensors file.")
+        raise InputError(
+            f"Cannot find any model weights in {directory}: it holds no *.safetensors file; name a directory with them."
+        )
+    return files
+
+
+def _indexed(index: Path) -> list[Path]:
+    """The files that an index names. Raises FileNotFoundError without one, InputError when it cannot be followed."""
+    tensors_to_files = read_json_object(index).get("weight_map")
+    if not isinstance(tensors_to_files, dict) or not all(isinstance(name, str) for name in tensors_to_files.values()):
+        raise InputError(f"{index} has no weight_map from tensors to file names; copy it anew, or remove it.")
+    files = [index.parent / name for name in sorted(set(tensors_to_files.values()))]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise InputError(f"Cannot find any model weights at {missing}, which {index.name} names; copy that file too.")
     return files
 
 
@@ -166,6 +197,8 @@ def load_target(checkpoint: Checkpoint) -> TargetWeights:
     """All tensors of the main model."""
     c = checkpoint.config
     prefix = "model.language_model"
+    packed = _is_fp4(checkpoint, f"{prefix}.layers.0.mlp.experts")
+    check_quantization(checkpoint.directory, packed)
     embedding = checkpoint.get(f"{prefix}.embed_tokens.weight", c.vocab_size, c.hidden_size)
     head = embedding if c.tie_word_embeddings else checkpoint.get("lm_head.weight", c.vocab_size, c.hidden_size)
     return TargetWeights(
@@ -173,13 +206,18 @@ def load_target(checkpoint: Checkpoint) -> TargetWeights:
         layers=[_layer(checkpoint, f"{prefix}.layers.{n}", c.is_full_attention(n)) for n in range(c.num_hidden_layers)],
         norm=checkpoint.norm(f"{prefix}.norm.weight", c.hidden_size),
         head=checkpoint.matrix(head),
-        fp4=_is_fp4(checkpoint, f"{prefix}.layers.0.mlp.experts"),
+        fp4=packed,
     )
 
 
 def load_mtp(checkpoint: Checkpoint) -> MtpWeights:
     """The `mtp.*` tensors."""
     c = checkpoint.config
+    if "mtp.fc.weight" not in checkpoint:
+        raise InputError(
+            f"Weight mtp.fc.weight is missing in {checkpoint.directory}, so there is no MTP layer to draft with; leave "
+            "out --speculative-algorithm, or name a directory that has one with --speculative-draft-model-path."
+        )
     return MtpWeights(
         fc=checkpoint.matrix(checkpoint.get("mtp.fc.weight", c.hidden_size, 2 * c.hidden_size)),
         embedding_norm=checkpoint.norm("mtp.pre_fc_norm_embedding.weight", c.hidden_size),
@@ -279,7 +317,8 @@ def _experts(ck: Checkpoint, prefix: str) -> Experts:
 
 
 def _is_fp4(ck: Checkpoint, prefix: str) -> bool:
-    return f"{prefix}.0.gate_proj.weight_scale" in ck
+    """Plain experts are stacked in one tensor; those in NVFP4 stand one by one."""
+    return any(f"{prefix}.0.gate_proj.{part}" in ck for part in ("weight", "weight_scale"))
 
 
 def tensors(weights: object) -> Iterator[Tensor]:

@@ -49,7 +49,7 @@ class BenchRequest(Request):
         if any(level < 1 or level > 4096 for level in self.concurrency):
             raise ValueError(f"concurrency levels must be 1 to 4096, got {self.concurrency}")
         if self.requests is not None and self.duration_s is not None:
-            raise ValueError("give either requests or duration_s, not both")
+            raise ValueError("give a number of requests per level or of seconds, not both")
         return self
 
 

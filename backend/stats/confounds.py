@@ -21,6 +21,17 @@ _WORKLOAD = (
 )
 # Fields that change how long or with which prompts it is measured, but not what is measured.
 _MEASURING = ("seed", "requests", "duration_s", "warmup_requests", "flush_cache")
+# What a reader calls the fields whose names are written for programs.
+_PLAIN = {
+    "input_len": "tokens per prompt",
+    "output_len": "tokens per answer",
+    "top_p": "top-p",
+    "ignore_eos": "choice to go on after an end token",
+    "requests": "requests per level",
+    "duration_s": "seconds per level",
+    "warmup_requests": "warm-up requests",
+    "flush_cache": "choice to empty the prefix cache first",
+}
 _TROUBLED = {
     "partial": "was stopped or had failed requests",
     "failed": "failed",
@@ -67,7 +78,8 @@ def _machine(run: RunDetail) -> dict[str, object]:
 
 def _differs(name: str, a: BenchRequest, b: BenchRequest) -> str:
     one, other = getattr(a, name), getattr(b, name)
-    return "" if one == other else f"different {name.replace('_', ' ')}: {_shown(one)} and {_shown(other)}"
+    words = _PLAIN.get(name, name.replace("_", " "))
+    return "" if one == other else f"different {words}: {_shown(one)} and {_shown(other)}"
 
 
 def _levels_of_one_side(a: Bench, b: Bench) -> list[str]:

@@ -153,6 +153,12 @@ FAILURES: tuple[FailureRow, ...] = (
         advice="tensors have another shape than the model expects: was this checkpoint made for this engine and these "
         "parallel sizes?",
     ),
+    _row(
+        "checkpoint_damaged",
+        r"SafetensorError: ",
+        r"^InputError: ",  # the reference engine's word for a file that cannot be used
+        advice="a file of the checkpoint is cut off or not what belongs there: copy it anew from where it came from",
+    ),
     # ---- backends and kernels
     _row(
         "moe_backend_unsupported",

@@ -3,15 +3,23 @@
 Line numbers are 1-based and count line feeds only: a progress bar redrawn with carriage returns is one line.
 """
 
+import contextlib
 import os
 import re
 from array import array
+from collections.abc import Collection
 from pathlib import Path
 
 from backend.errors import StorageError
 from backend.redact import redact_text
 from backend.schema.engine import LogChunk
-from backend.thresholds import LOG_CHUNK_LINES, LOG_LINE_SHOWN_CHARS, LOG_PARSED_LINE_BYTES, LOG_READ_BYTES
+from backend.thresholds import (
+    ENGINE_LOGS_KEPT_COUNT,
+    LOG_CHUNK_LINES,
+    LOG_LINE_SHOWN_CHARS,
+    LOG_PARSED_LINE_BYTES,
+    LOG_READ_BYTES,
+)
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
@@ -30,6 +38,21 @@ def create_log(path: Path) -> int:
         raise StorageError(
             f"cannot create the log {path}: {error.strerror}; make room or fix its permissions"
         ) from error
+
+
+def prune_logs(folder: Path, spared: Collection[Path]) -> None:
+    """Removes all but the newest ENGINE_LOGS_KEPT_COUNT logs of launches; those in `spared` stay, however old.
+
+    The time is that of the last line. What cannot be removed stays: a launch does not fail over old logs.
+    """
+    found: list[tuple[float, Path]] = []
+    for path in folder.glob("*.log"):
+        with contextlib.suppress(OSError):  # gone since
+            found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found, reverse=True)[ENGINE_LOGS_KEPT_COUNT:]:
+        if path not in spared:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 class LogFile:

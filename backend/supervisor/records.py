@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import os
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from backend.errors import StorageError
+from backend.files import replace_file
 from backend.paths import StatePaths
 from backend.schema.base import Document
 from backend.schema.engine import EngineStatus, LaunchRequest
@@ -75,14 +75,8 @@ class Records:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Writes a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        draft.replace(path)
+        replace_file(path, text.encode(), 0o600)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise StorageError(f"cannot write {path}: {error.strerror}; make room or fix its permissions") from error

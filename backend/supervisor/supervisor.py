@@ -13,6 +13,7 @@ from backend.supervisor import lifecycle, stopping
 from backend.supervisor.engine import Engine, adopted_engine, api_key_of, new_engine
 from backend.supervisor.failures import failure
 from backend.supervisor.limits import Limits
+from backend.supervisor.log_file import prune_logs
 from backend.supervisor.memory import MemoryReader, host_memory_used
 from backend.supervisor.ports import claim_free_port, claim_port, require_free_port
 from backend.supervisor.process_tree import kill_left_overs
@@ -80,6 +81,7 @@ class Supervisor:
         self._engines[engine.id] = engine
         self._run(engine, self._launch(engine, old))
         self._forget_oldest()
+        prune_logs(self._paths.logs, {known.log_path for known in self._engines.values()})
         return engine.status()
 
     async def stop(self, engine_id: str) -> EngineStatus:

@@ -103,7 +103,7 @@ def test_ctrl_c_stops_the_test_and_names_the_run_that_is_kept(bench, agent):
         ("--output-len 0", "output-len"),
         ("--concurrency 0", "concurrency levels must be 1 to 4096"),
         ("--top-p 2", "top-p"),
-        ("--duration 0", "duration-s"),
+        ("--duration 0", "duration: "),
     ],
 )
 def test_a_value_that_no_test_can_have_is_exit_2_before_the_agent_is_asked(bench, agent, words, complaint):

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import torch
 
-from backend.reference import server_args, worker
+from backend.modeltext import load_tokenizer
+from backend.reference import loglines, server_args, worker
 from backend.reference.config import TextConfig
 from backend.reference.memory import plan_pools
 from backend.reference.request import Request, SamplingParams
 from backend.reference.scheduler import Scheduler
-from backend.reference.tokenizer import load_tokenizer
 from backend.reference.training.random_checkpoint import write_random_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def scheduler(directory, *flags, deliver=lambda outputs: None):
     mtp = worker.load_mtp_weights(config, args) if args.draft_steps else None
     plan, _ = plan_pools(config, args, 0, 4 << 30)
     runner = worker.Worker(config, args, weights, mtp, plan)
-    return Scheduler(args, runner, load_tokenizer(Path(directory)), plan.kv_tokens, deliver)
+    return Scheduler(args, runner, load_tokenizer(Path(directory)), plan.kv_tokens, deliver, loglines)
 
 
 def run_all(engine, prompts, limit_steps=20_000, **params):

@@ -1,6 +1,7 @@
 """Bad input, clients that leave, and many at once: everything is answered and nothing is left behind."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import httpx
@@ -67,6 +68,40 @@ def test_clients_that_leave_mid_stream_free_their_slots_and_files(server):
     server.wait_idle(5)
     loads = server.get("/v1/loads").json()["loads"][0]
     assert (loads["num_running_reqs"], loads["num_waiting_reqs"], loads["num_used_tokens"]) == (0, 0, 0)
+    assert server.post("/flush_cache").status_code == 200  # refused while anything runs or waits
+    after_threads, after_files = held(server)
+    assert after_threads == threads
+    assert after_files <= files + 3
+
+
+OPENAI = {
+    "/v1/completions": {"prompt": "import os\n"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "import os"}]},
+}
+
+
+@pytest.mark.parametrize("route", OPENAI)
+@pytest.mark.parametrize("stream", [True, False], ids=["mid-stream", "before the answer"])
+def test_clients_of_the_openai_routes_that_leave_free_their_slots_too(server, route, stream):
+    question = {**OPENAI[route], "max_tokens": 1500, "ignore_eos": True, "stream": stream}
+    server.generate(max_new_tokens=2)
+    threads, files = held(server)
+
+    async def leave(client):
+        async with client.stream("POST", route, json=question) as response:
+            chunks = response.aiter_bytes()
+            await anext(chunks)
+
+    async def give_up(client):
+        with contextlib.suppress(httpx.ReadTimeout):
+            await client.post(route, json=question, timeout=0.3)
+
+    async def leave_all():
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            await asyncio.gather(*((leave if stream else give_up)(client) for _ in range(20)))
+
+    asyncio.run(leave_all())
+    server.wait_idle(5)
     assert server.post("/flush_cache").status_code == 200  # refused while anything runs or waits
     after_threads, after_files = held(server)
     assert after_threads == threads

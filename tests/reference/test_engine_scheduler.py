@@ -7,9 +7,9 @@ import pytest
 import torch
 from engine_harness import ROOT, run_all, scheduler
 
+from backend.modeltext import load_tokenizer
 from backend.reference.attention import Span
 from backend.reference.request import Request, SamplingParams
-from backend.reference.tokenizer import load_tokenizer
 from backend.reference.training.random_checkpoint import write_random_checkpoint
 
 SHIPPED = ROOT / "assets" / "tiny-qwen3.5-moe"

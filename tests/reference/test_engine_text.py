@@ -2,8 +2,9 @@
 
 import pytest
 
+from backend.modeltext import load_tokenizer
 from backend.reference.cache import Extents
-from backend.reference.tokenizer import TextStream, find_stop, load_tokenizer
+from backend.reference.tokenizer import TextStream, find_stop
 from backend.reference.training.random_checkpoint import small_tokenizer
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from engine_harness import run_all, scheduler
 
+from backend.modeltext import load_tokenizer
 from backend.paths import TINY_CHECKPOINT
-from backend.reference.tokenizer import load_tokenizer
 from backend.reference.training.evaluate import LOOP_FREE_SHARE, distinct_share
 from backend.reference.training.tokenizer import render_chat
 

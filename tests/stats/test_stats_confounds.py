@@ -27,13 +27,13 @@ def test_two_like_runs_have_no_confounds() -> None:
     ("field", "value", "words"),
     [
         ("dataset", "chat", "different dataset: code and chat"),
-        ("input_len", 64, "different input len: not set and 64"),
-        ("output_len", 64, "different output len: 128 and 64"),
+        ("input_len", 64, "different tokens per prompt: not set and 64"),
+        ("output_len", 64, "different tokens per answer: 128 and 64"),
         ("temperature", 0.7, "different temperature: 0.0 and 0.7"),
-        ("top_p", 0.9, "different top p: 1.0 and 0.9"),
+        ("top_p", 0.9, "different top-p: 1.0 and 0.9"),
         ("endpoint", "chat", "different endpoint: generate and chat"),
         ("chat_template", False, "different chat template: True and False"),
-        ("ignore_eos", False, "different ignore eos: True and False"),
+        ("ignore_eos", False, "different choice to go on after an end token: True and False"),
     ],
 )
 def test_another_workload_is_not_comparable(field: str, value: object, words: str) -> None:
@@ -55,8 +55,13 @@ def test_another_model_is_not_comparable() -> None:
     ("a", "b", "words"),
     [
         ({}, {"seed": 3}, "different seed: 0 and 3"),
-        ({"requests": 8}, {"requests": 16}, "different requests: 8 and 16"),
-        ({}, {"flush_cache": False}, "different flush cache: True and False"),
+        ({"requests": 8}, {"requests": 16}, "different requests per level: 8 and 16"),
+        (
+            {"requests": None, "duration_s": 5.0},
+            {"requests": None, "duration_s": 9.0},
+            "different seconds per level: 5.0 and 9.0",
+        ),
+        ({}, {"flush_cache": False}, "different choice to empty the prefix cache first: True and False"),
         ({"host": {"hostname": "x"}}, {"host": {"hostname": "y"}}, "different host hostname: x and y"),
         ({}, {"verdict": "client_bound"}, "run b was limited by the load client, so its figures describe the client"),
         ({"verdict": "interrupted"}, {}, "run a was interrupted: its agent died"),

@@ -1,5 +1,6 @@
 """What the supervisor's tests share: quick time limits, and a supervisor with the waits that tests need."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,16 @@ def is_gone(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def logs_of_launches(folder: Path, count: int) -> list[Path]:
+    """The n-th was written to n seconds after the epoch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"e-{n:04}.log" for n in range(count)]
+    for n, path in enumerate(paths):
+        path.write_text("line\n")
+        os.utime(path, (n, n))
+    return paths
 
 
 class Host:

@@ -13,7 +13,8 @@ import pytest
 
 from backend.errors import ConflictError, NotFoundError
 from backend.schema.engine import LaunchRequest
-from tests.supervisor.supervisor_host import QUICK, Host, is_gone
+from backend.thresholds import ENGINE_LOGS_KEPT_COUNT
+from tests.supervisor.supervisor_host import QUICK, Host, is_gone, logs_of_launches
 
 Fake = Callable[..., LaunchRequest]
 OnHost = Callable[..., None]
@@ -189,6 +190,20 @@ def test_stopping_twice_and_stopping_what_ended_is_no_error(on_host: OnHost, fak
         await host.supervisor.stop(ready.id)
         assert (await host.stop(ready.id)).state == "stopped"
         assert (await host.supervisor.stop(ready.id)).state == "stopped"
+
+    on_host(body)
+
+
+def test_a_launch_prunes_the_logs_of_old_ones(on_host: OnHost, fake: Fake) -> None:
+    async def body(host: Host) -> None:
+        old = logs_of_launches(host.paths.logs, ENGINE_LOGS_KEPT_COUNT + 1)
+        first = await host.launch(fake(), "ready")
+        assert first.log is not None
+        assert not old[0].exists()
+        os.utime(first.log, (0, 0))  # a serving engine that has been silent for long
+        await host.launch(fake(), "ready")
+        assert Path(first.log).exists()
+        assert all(path.exists() for path in old[1:])
 
     on_host(body)
 

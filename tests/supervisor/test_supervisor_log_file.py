@@ -1,11 +1,13 @@
 """Reading a log that grows: lines, cursors, and everything that a log should not contain."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from backend.supervisor.log_file import LogFile
-from backend.thresholds import LOG_CHUNK_LINES, LOG_LINE_SHOWN_CHARS
+from backend.supervisor.log_file import LogFile, prune_logs
+from backend.thresholds import ENGINE_LOGS_KEPT_COUNT, LOG_CHUNK_LINES, LOG_LINE_SHOWN_CHARS
+from tests.supervisor.supervisor_host import logs_of_launches
 
 
 @pytest.fixture
@@ -105,3 +107,28 @@ def test_a_file_that_is_not_there_yet_or_became_shorter_gives_nothing(path: Path
     assert log.read_new() == []
     assert log.line_count == 2
     log.close()
+
+
+# ---- old logs
+
+
+def test_the_newest_logs_are_kept_and_those_in_use_however_old(tmp_path: Path) -> None:
+    paths = logs_of_launches(tmp_path, ENGINE_LOGS_KEPT_COUNT + 5)
+    other = tmp_path / "notes.txt"
+    other.touch()
+    os.utime(other, (0, 0))
+    prune_logs(tmp_path, {paths[1]})
+    assert sorted(tmp_path.glob("*.log")) == [paths[1], *paths[5:]]
+    assert other.exists()
+    prune_logs(tmp_path, set())
+    assert sorted(tmp_path.glob("*.log")) == paths[5:]
+
+
+def test_pruning_a_folder_that_is_not_there_or_holds_what_cannot_be_removed_is_no_error(tmp_path: Path) -> None:
+    prune_logs(tmp_path / "logs", set())
+    paths = logs_of_launches(tmp_path, ENGINE_LOGS_KEPT_COUNT + 2)
+    paths[0].unlink()
+    paths[0].mkdir()
+    os.utime(paths[0], (0, 0))
+    prune_logs(tmp_path, set())
+    assert sorted(tmp_path.glob("*.log")) == [paths[0], *paths[2:]]

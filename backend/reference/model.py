@@ -114,7 +114,7 @@ class TargetModel:
                 layer.ssm.copy_(working)
         else:
             o, written, _ = delta_net.block(inputs, working, layer.passed)
-            layer.key.copy_(inputs.qk[:, 1])
+            layer.key.copy_(inputs.qk[:, :, 1])
             layer.written.copy_(written)
         return delta_net.output(self.config, weights, o, z, batch, residual)
 

@@ -47,7 +47,9 @@ def loop(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -
     for expert, room in zip(wanted, entered.unbind(), strict=True):
         linear(x, weights.experts.up(expert), room)
     gate, value = entered.chunk(2, -1)
-    part = _table(config, share, chosen).t().index_select(0, torch.tensor(wanted))
+    part = _table(config, share, chosen).t()
+    if len(wanted) < weights.experts.count:
+        part = part.index_select(0, torch.tensor(wanted))
     active = (F.silu(gate) * value).mul_(part.unsqueeze(2))
     for expert, row in zip(wanted, active.unbind(), strict=True):
         result = add_linear(result, row, weights.experts.down(expert))

@@ -93,6 +93,19 @@ def attention(
     return add_linear(residual, mixed * torch.sigmoid(gate), weights.out)
 
 
+def remember(
+    config: TextConfig, weights: AttentionWeights, x: Tensor, positions: Positions, keys: Tensor, values: Tensor
+) -> None:
+    """Write the keys and values of `x` [N, H], as `attention` does, for tokens whose own output nobody needs."""
+    heads, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    wide = kv_heads * dim
+    new = linear(x, weights.qkvg[:, heads * dim : heads * dim + 2 * wide])
+    new_keys, new_values = (part.view(-1, kv_heads, dim) for part in new.split_with_sizes([wide, wide], 1))
+    new_keys = rotate(rms_norm(new_keys, weights.qk_norm[heads:], config.rms_norm_eps), positions)
+    _write(positions, keys, new_keys.transpose(0, 1))
+    _write(positions, values, new_values.transpose(0, 1))
+
+
 def _write(positions: Positions, pool: Tensor, new: Tensor) -> None:
     """`new` [kv heads, N, head_dim] to its places in `pool`."""
     if positions.pool_index is not None:

@@ -30,7 +30,7 @@ _NORM_EPS = 1e-6  # of the L2 norm of queries and keys, as in the model's defini
 class Projected:
     """Inputs of the recurrence for B sequences of T tokens, heads already repeated: BH = B * value heads.
 
-    `qk` [BH, 2, T, dk] queries then keys, `v` [BH, T, dv], `decay` [BH, T] the log decay, `beta` [BH, T, 1].
+    `qk` [BH, T, 2, dk] a token's query, then its key, `v` [BH, T, dv], `decay` [BH, T] the log decay, `beta` [BH, T, 1].
     """
 
     qk: Tensor
@@ -52,12 +52,10 @@ def project(
     tokens = x.shape[0] // batch
     mixed, z, rates = linear(x, weights.in_proj).split_with_sizes([c.conv_dim, c.value_dim, 2 * heads], 1)
     torch.cat([before, mixed.view(batch, tokens, c.conv_dim)], 1, out=window)
-    strides = (window.stride(0), c.conv_dim, c.conv_dim, 1)
-    shifted = window.as_strided((batch, tokens, c.linear_conv_kernel_dim, c.conv_dim), strides, window.storage_offset())
-    mixed = F.silu((shifted * weights.conv).sum(2))
+    mixed = F.silu(_convolve(window, weights.conv))
     qk, v = mixed.split_with_sizes([2 * c.key_dim, c.value_dim], 2)
     qk = qk.view(batch, tokens, 2, c.linear_num_key_heads, c.linear_key_head_dim)
-    qk = (qk / norm_with_floor(qk, _NORM_EPS)).permute(0, 3, 2, 1, 4)
+    qk = (qk / norm_with_floor(qk, _NORM_EPS)).permute(0, 3, 1, 2, 4)
     if heads != c.linear_num_key_heads:  # each key head serves several value heads
         qk = qk.unsqueeze(2).expand(-1, -1, heads // c.linear_num_key_heads, -1, -1, -1)
     decay, beta = (rates + weights.bias).split_with_sizes([heads, heads], 1)
@@ -66,7 +64,7 @@ def project(
         v = v.view(batch, tokens, heads, -1).transpose(1, 2)
         decay, beta = (part.view(batch, tokens, heads).transpose(1, 2) for part in (decay, beta))
     inputs = Projected(
-        qk=qk.reshape(batch * heads, 2, tokens, c.linear_key_head_dim),
+        qk=qk.reshape(batch * heads, tokens, 2, c.linear_key_head_dim),
         v=v.reshape(batch * heads, tokens, -1),
         decay=decay.reshape(batch * heads, tokens),
         beta=beta.reshape(batch * heads, tokens, 1),
@@ -74,13 +72,24 @@ def project(
     return inputs, z.view(-1, heads, c.linear_value_head_dim)
 
 
+def _convolve(window: Tensor, taps: Tensor) -> Tensor:
+    """Each channel of `window` [B, K - 1 + T, channels] with its own `taps` [K, channels]: [B, T, channels]."""
+    tokens = window.shape[1] - taps.shape[0] + 1
+    if tokens == 1:
+        return (window * taps).sum(1, keepdim=True)
+    result = window[:, :tokens] * taps[0]
+    for n in range(1, taps.shape[0]):
+        result.addcmul_(window[:, n : n + tokens], taps[n])
+    return result
+
+
 def step(inputs: Projected, state: Tensor) -> Tensor:
     """One token: advances `state` [BH, dk, dv] in place and returns o [BH, 1, dv]."""
-    key = inputs.qk[:, 1]
+    query, key = inputs.qk.unbind(2)
     state.mul_(inputs.decay.exp()[..., None])
     written = (inputs.v - torch.bmm(key, state)) * inputs.beta
     state.baddbmm_(key.transpose(1, 2), written)
-    return torch.bmm(inputs.qk[:, 0], state)
+    return torch.bmm(query, state)
 
 
 def decays(decay: Tensor, out: Tensor | None = None) -> Tensor:
@@ -113,19 +122,19 @@ def block(inputs: Projected, state: Tensor, out: Tensor | None = None) -> tuple[
 
     Returns o [BH, T, dv], v' [BH, T, dv] and `decays` [BH, T, 1 + T] (in `out`, if given).
     """
-    heads, _, tokens, width = inputs.qk.shape
-    passed = decays(inputs.decay, out)[:, None]
-    since_start, between = passed.split_with_sizes([1, tokens], 3)
+    heads, tokens, _, width = inputs.qk.shape
+    passed = decays(inputs.decay, out)
+    since_start, between = passed[:, :, None].split_with_sizes([1, tokens], 3)
     both = inputs.qk.reshape(heads, 2 * tokens, width)
-    scores = torch.bmm(both, inputs.qk[:, 1].transpose(1, 2)).view(heads, 2, tokens, tokens) * between
-    carried = torch.bmm(both, state).view(heads, 2, tokens, -1) * since_start
-    query_scores, key_scores = scores.unbind(1)
-    query_carried, key_carried = carried.unbind(1)
+    scores = torch.bmm(both, inputs.qk[:, :, 1].transpose(1, 2)).view(heads, tokens, 2, tokens) * between
+    carried = torch.bmm(both, state).view(heads, tokens, 2, -1) * since_start
+    query_scores, key_scores = scores.unbind(2)
+    query_carried, key_carried = carried.unbind(2)
     # Only the strict lower part of the matrix is read, so its diagonal need not be cleared.
     written = torch.linalg.solve_triangular(
         key_scores * inputs.beta, (inputs.v - key_carried) * inputs.beta, upper=False, unitriangular=True
     )
-    return torch.baddbmm(query_carried, query_scores, written), written, passed[:, 0]
+    return torch.baddbmm(query_carried, query_scores, written), written, passed
 
 
 def advance(state: Tensor, passed: Tensor, key: Tensor, written: Tensor) -> None:
@@ -142,9 +151,9 @@ def prefill(inputs: Projected, state: Tensor, passed: Callable[[int], None] | No
     results = []
     for first in range(0, inputs.v.shape[1], DELTA_NET_CHUNK_TOKENS):
         part = slice(first, first + DELTA_NET_CHUNK_TOKENS)
-        chunk = Projected(inputs.qk[:, :, part], inputs.v[:, part], inputs.decay[:, part], inputs.beta[:, part])
+        chunk = Projected(inputs.qk[:, part], inputs.v[:, part], inputs.decay[:, part], inputs.beta[:, part])
         result, written, passed_here = block(chunk, state)
-        advance(state, passed_here[:, -1], chunk.qk[:, 1], written)
+        advance(state, passed_here[:, -1], chunk.qk[:, :, 1], written)
         results.append(result)
         if passed is not None:
             passed(min(part.stop, inputs.v.shape[1]))

@@ -5,13 +5,14 @@ Sequences that run together sit in slots 0 … B-1 of the state pool. KV ranges 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from torch import Tensor
 
 from backend.reference import delta_net
-from backend.reference.attention import Positions, Rotary, Span, attention
+from backend.reference.attention import Rotary, Span, attention, remember
 from backend.reference.cache import KvPool, LayerState, StatePool
 from backend.reference.config import TextConfig
 from backend.reference.moe import RUNNERS, Runner
@@ -59,17 +60,15 @@ class TargetModel:
     def accept(self, kept: Sequence[int]) -> None:
         """After `verify`: keep the first `kept[b]` >= 1 tokens of each slot b and forget the rest."""
         s = self.states
-        batch = len(kept)
-        count = torch.tensor(kept)
-        slots = torch.arange(batch)
-        passed = s.passed[:, slots, :, count - 1]  # [B, layers, heads, 1 + T]
-        for n, layer in enumerate(s.layers(0, batch)):
-            working = layer.ssm.float()  # the state itself when it is float32
-            delta_net.advance(working, passed[:, n].flatten(0, 1), layer.key, layer.written)
-            if working is not layer.ssm:
-                layer.ssm.copy_(working)
-        rows = count[:, None] + torch.arange(s.conv.shape[2])
-        s.conv[:, :batch] = s.window[:, slots[:, None], rows]
+        for slot, count in enumerate(kept):
+            s.conv[:, slot] = s.window[:, slot, count : count + s.conv.shape[2]]
+            for head in range(s.ssm.shape[2]):  # of all layers at once
+                state = s.ssm[:, slot, head]
+                working = state.float()  # the state itself when it is float32
+                passed = s.passed[:, slot, head, count - 1]
+                delta_net.advance(working, passed, s.key[:, slot, head], s.written[:, slot, head])
+                if working is not state:
+                    state.copy_(working)
 
     def _forward(
         self, tokens: Tensor, spans: Sequence[Span], slot: int, commit: bool, record: Record | None = None
@@ -115,7 +114,7 @@ class TargetModel:
                 layer.ssm.copy_(working)
         else:
             o, written, _ = delta_net.block(inputs, working, layer.passed)
-            layer.key.copy_(inputs.qk[:, 1])
+            layer.key.copy_(inputs.qk[:, :, 1])
             layer.written.copy_(written)
         return delta_net.output(self.config, weights, o, z, batch, residual)
 
@@ -125,16 +124,25 @@ class MtpModel:
 
     def __init__(self, target: TargetModel, weights: MtpWeights, kv: KvPool, moe_runner: str) -> None:
         self.target = target
+        if not isinstance(weights.layer.mixer, AttentionWeights):
+            raise TypeError("the MTP layer is a full-attention layer")
         self.weights = weights
+        self.mixer = weights.layer.mixer
         self.kv = kv
         self.moe: Runner = RUNNERS[moe_runner]
 
     def extend(self, hidden: Tensor, next_tokens: Tensor, spans: Sequence[Span]) -> Tensor:
         """Entries for tokens whose true hidden states [N, H] are known, each with the token after it, [N].
 
-        Writes their KV (over that of earlier drafts) and returns the layer's normed output [N, H].
+        Writes their KV (over that of earlier drafts) and returns the layer's normed output for the last token of each
+        span, [B, H]: drafts start there, so of the others nothing but keys and values is computed.
         """
-        return self._forward(hidden, next_tokens, self.target.rotary.at(spans))
+        x = self._join(hidden, next_tokens)
+        if x.shape[0] > len(spans):
+            normed = rms_norm(x, self.weights.layer.input_norm, self.target.config.rms_norm_eps)
+            remember(self.target.config, self.mixer, normed, self.target.rotary.at(spans), *self.kv.layers[0])
+            x = x.index_select(0, torch.tensor([end - 1 for end in accumulate(span.count for span in spans)]))
+        return self._layer(x, [Span(span.start, span.past + span.count - 1, 1) for span in spans])
 
     def draft(self, hidden: Tensor, spans: Sequence[Span], steps: int) -> Tensor:
         """Chain of `steps` greedy drafts [B, steps] from the last output [B, H] of each sequence.
@@ -144,18 +152,20 @@ class MtpModel:
         drafts = [self.target.logits(hidden).argmax(-1)]
         for n in range(1, steps):
             here = [Span(span.start, span.past + n - 1, 1) for span in spans]
-            hidden = self._forward(hidden, drafts[-1], self.target.rotary.at(here))
+            hidden = self._layer(self._join(hidden, drafts[-1]), here)
             drafts.append(self.target.logits(hidden).argmax(-1))
         return torch.stack(drafts, 1)
 
-    def _forward(self, hidden: Tensor, next_tokens: Tensor, positions: Positions) -> Tensor:
-        config, w = self.target.config, self.weights
-        eps = config.rms_norm_eps
+    def _join(self, hidden: Tensor, next_tokens: Tensor) -> Tensor:
+        """The layer's input [N, H] of hidden states [N, H] and the tokens after them [N]."""
+        w, eps = self.weights, self.target.config.rms_norm_eps
         embedded = rms_norm(self.target.embed(next_tokens), w.embedding_norm, eps)
-        x = linear(torch.cat([embedded, rms_norm(hidden, w.hidden_norm, eps)], -1), w.fc)
-        normed = rms_norm(x, w.layer.input_norm, eps)
-        if not isinstance(w.layer.mixer, AttentionWeights):
-            raise TypeError("the MTP layer is a full-attention layer")
-        x = attention(config, w.layer.mixer, normed, x, positions, *self.kv.layers[0])
-        x = self.moe(config, w.layer.moe, rms_norm(x, w.layer.post_norm, eps), x)
-        return rms_norm(x, w.norm, eps)
+        return linear(torch.cat([embedded, rms_norm(hidden, w.hidden_norm, eps)], -1), w.fc)
+
+    def _layer(self, x: Tensor, spans: Sequence[Span]) -> Tensor:
+        config, layer = self.target.config, self.weights.layer
+        eps = config.rms_norm_eps
+        positions = self.target.rotary.at(spans)
+        x = attention(config, self.mixer, rms_norm(x, layer.input_norm, eps), x, positions, *self.kv.layers[0])
+        x = self.moe(config, layer.moe, rms_norm(x, layer.post_norm, eps), x)
+        return rms_norm(x, self.weights.norm, eps)

@@ -10,7 +10,7 @@ from backend.reference.config import TextConfig
 from backend.reference.experts import DenseExperts, PackedExperts
 from backend.reference.ops import add_linear, linear
 from backend.reference.weights import MoeWeights
-from backend.thresholds import MOE_DENSE_LIMIT_TOKENS, MOE_LOOP_LIMIT_TOKENS
+from backend.thresholds import MOE_DENSE_LIMIT_TOKENS, MOE_LOOP_LIMIT_PACKED_TOKENS, MOE_LOOP_LIMIT_READY_TOKENS
 
 Runner = Callable[[TextConfig, MoeWeights, Tensor, Tensor], Tensor]
 """(config, weights, normed input [N, H], residual [N, H]) to residual + experts' output [N, H]."""
@@ -47,7 +47,9 @@ def loop(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -
     for expert, room in zip(wanted, entered.unbind(), strict=True):
         linear(x, weights.experts.up(expert), room)
     gate, value = entered.chunk(2, -1)
-    part = _table(config, share, chosen).t().index_select(0, torch.tensor(wanted))
+    part = _table(config, share, chosen).t()
+    if len(wanted) < weights.experts.count:
+        part = part.index_select(0, torch.tensor(wanted))
     active = (F.silu(gate) * value).mul_(part.unsqueeze(2))
     for expert, row in zip(wanted, active.unbind(), strict=True):
         result = add_linear(result, row, weights.experts.down(expert))
@@ -112,7 +114,7 @@ def _sorted(
 def automatic(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
     """`loop` for few tokens, else `grouped`. Packed experts are best unpacked one by one, within the cache."""
     ready = isinstance(weights.experts, DenseExperts)
-    limit = MOE_LOOP_LIMIT_TOKENS if ready else MOE_DENSE_LIMIT_TOKENS
+    limit = MOE_LOOP_LIMIT_READY_TOKENS if ready else MOE_LOOP_LIMIT_PACKED_TOKENS
     return (loop if x.shape[0] <= limit else grouped)(config, weights, x, residual)
 
 

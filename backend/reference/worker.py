@@ -147,9 +147,9 @@ class Worker:
                 return tokens
             following = [*following, tokens[0]]
         if self.mtp is not None:
-            out = self._extend_prompt(self.mtp, request, hidden, following, span)
+            last = self._extend_prompt(self.mtp, request, hidden, following, span)
             if done:
-                self._draft([request], out[-1:])
+                self._draft([request], last)
         for count, node in nodes.items():
             if self.prefixes is not None and node.page >= 0:
                 first = span.start + span.past + count - PREFIX_PAGE_TOKENS
@@ -205,16 +205,15 @@ class Worker:
         results = self._choose(self.target.logits(hidden), requests)
         kept = [max(1, len(tokens)) for tokens in results]
         self.target.accept(kept)
-        # Entries behind the tokens that stand are computed too, so that all sequences have the same number; the next
-        # drafts and entries overwrite them before anything reads them.
-        following = [token for tokens in results for token in (*tokens, *[0] * (size - len(tokens)))]
-        out = mtp.extend(hidden, torch.tensor(following), spans)
-        ends = torch.tensor([n * size + count - 1 for n, count in enumerate(kept)])
+        stand = torch.tensor([n * size + place for n, count in enumerate(kept) for place in range(count)])
+        following = torch.tensor([token for tokens in results for token in tokens or [0]])
+        spans = [_span(request, count) for request, count in zip(requests, kept, strict=True)]
+        last = mtp.extend(hidden.index_select(0, stand), following, spans)
         for request, tokens, count in zip(requests, results, kept, strict=True):
             request.past += count
             if tokens:
                 request.count_verification(count - 1)
-        self._draft(requests, out.index_select(0, ends))
+        self._draft(requests, last)
         return results
 
     def _draft(self, requests: Sequence[Request], last: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""`python tests/bench/engine_table.py [MODEL] [--quick]`: speed and memory of the reference engine's settings.
+"""`python -m tests.bench.engine_table [MODEL] [--quick]`: speed and memory of the reference engine's settings.
 
 Everything is measured from outside, by the product's own `launch` and `bench`: engines are started one after the other,
 each is loaded with the same prompts, and the tables of docs/reference-engine.md are printed. Engines with and
@@ -14,12 +14,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 import httpx
+import psutil
+
+from backend.agent.discovery import read_agent_file
+from backend.modeltext import load_chat_template
+from backend.paths import state_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "assets" / "tiny-qwen3.5-moe"
@@ -43,6 +48,25 @@ def slipstream(*arguments: str) -> dict:
 
 
 @contextmanager
+def own_home() -> Iterator[Path]:
+    """A state directory for the time being. The agent that the first command starts there ends with it."""
+    before = os.environ.get("SLIPSTREAM_HOME")
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["SLIPSTREAM_HOME"] = home
+        try:
+            yield Path(home)
+        finally:
+            if (agent := read_agent_file(state_paths())) is not None:
+                process = psutil.Process(agent.pid)
+                process.terminate()
+                psutil.wait_procs([process], timeout=30)
+            if before is None:
+                del os.environ["SLIPSTREAM_HOME"]
+            else:
+                os.environ["SLIPSTREAM_HOME"] = before
+
+
+@contextmanager
 def launched(model: Path, flags: tuple[str, ...]) -> Iterator[dict]:
     """An engine, gone at the end."""
     with socket.socket() as probe:  # a port of the system's choice: other engines may be about
@@ -57,7 +81,7 @@ def launched(model: Path, flags: tuple[str, ...]) -> Iterator[dict]:
 
 def bench(engine: dict, dataset: Path, level: int, requests: int) -> dict:
     """The document of one load test at one level."""
-    shape = ("--output-len", str(OUTPUT_TOKENS), "--no-chat-template", "--dataset", str(dataset))
+    shape = ("--output-len", str(OUTPUT_TOKENS), "--dataset", str(dataset))
     count = ("--concurrency", str(level), "--requests", str(max(requests, 3 * level)))
     return slipstream("bench", "--json", "--id", engine["id"], *shape, *count)
 
@@ -65,10 +89,12 @@ def bench(engine: dict, dataset: Path, level: int, requests: int) -> dict:
 def loop_free(model: Path, wanted: int, file: Path) -> int:
     """Write the prompts whose greedy continuation is no loop to `file`, at most `wanted`; returns how many."""
     kept = []
+    template = load_chat_template(model)
     params = {"temperature": 0, "max_new_tokens": OUTPUT_TOKENS, "ignore_eos": True}
     with launched(model, PATHS["dequant_at_load"]) as engine:
         for line in PROMPTS.read_text(encoding="utf-8").splitlines():
-            body = {"text": json.loads(line)["text"], "sampling_params": params}
+            prompt = template.render([{"role": "user", "content": json.loads(line)["text"]}])
+            body = {"text": prompt, "sampling_params": params}
             ids = httpx.post(engine["url"] + "/generate", json=body, timeout=60).json()["output_ids"]
             grams = [tuple(ids[n : n + 3]) for n in range(len(ids) - 2)]
             if len(set(grams)) >= DISTINCT * len(grams):
@@ -84,28 +110,36 @@ def speed(level: dict) -> float:
     return level["metrics"]["output_tok_s"]
 
 
-def pairs(model: Path, dataset: Path, rounds: range, requests: int) -> None:
+def measured_pairs(
+    model: Path, flags: tuple[str, ...], dataset: Path, levels: Sequence[int], rounds: int, requests: int
+) -> Iterator[dict]:
+    """Medians of one FP4 path without MTP and with it, the two engines loaded in turn, for each level."""
+    with launched(model, flags) as off_engine, launched(model, (*flags, *MTP)) as on_engine:
+        for level in levels:
+            both = [
+                [bench(engine, dataset, level, requests)["levels"][0] for engine in (off_engine, on_engine)]
+                for _ in range(rounds)
+            ]
+            times = [[run["metrics"]["tpot_ms"]["mean"] for run in pair] for pair in both]
+            yield {
+                "level": level,
+                "off_tok_s": statistics.median(speed(off) for off, _ in both),
+                "on_tok_s": statistics.median(speed(on) for _, on in both),
+                "ratio": statistics.median(speed(on) / speed(off) for off, on in both),
+                "decode_ratio": statistics.median(off / on for off, on in times),
+                "accept_length": statistics.median(on["acceptance"]["accept_length"] for _, on in both),
+            }
+
+
+def pairs(model: Path, dataset: Path, rounds: int, requests: int) -> None:
     """Speed against the number of requests at once, MTP off and on in turn."""
     print("\n| FP4 path | at once | MTP off tok/s | 3 steps tok/s | ratio | decode ratio | accept length |")
     print("|---|---|---|---|---|---|---|")
     for name, flags in PATHS.items():
-        with launched(model, flags) as off_engine, launched(model, (*flags, *MTP)) as on_engine:
-            runs = {
-                level: [
-                    [bench(e, dataset, level, requests)["levels"][0] for e in (off_engine, on_engine)] for _ in rounds
-                ]
-                for level in LEVELS
-            }
-        for level, both in runs.items():
-            off, on = zip(*both, strict=True)
-            ratio = statistics.median(speed(b) / speed(a) for a, b in zip(off, on, strict=True))
-            decode = statistics.median(
-                a["metrics"]["tpot_ms"]["mean"] / b["metrics"]["tpot_ms"]["mean"] for a, b in zip(off, on, strict=True)
-            )
-            accept = statistics.median(b["acceptance"]["accept_length"] for b in on)
+        for figures in measured_pairs(model, flags, dataset, LEVELS, rounds, requests):
             print(
-                f"| {name} | {level} | {statistics.median(map(speed, off)):.0f} | "
-                f"{statistics.median(map(speed, on)):.0f} | {ratio:.2f} | {decode:.2f} | {accept:.2f} |",
+                "| {name} | {level} | {off_tok_s:.0f} | {on_tok_s:.0f} | {ratio:.2f} | {decode_ratio:.2f} | "
+                "{accept_length:.2f} |".format(name=name, **figures),
                 flush=True,
             )
 
@@ -137,14 +171,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and requests")
     arguments = parser.parse_args()
     rounds, requests = (3, 8) if arguments.quick else (5, 16)
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["SLIPSTREAM_HOME"] = home
-        dataset = Path(home) / "loop-free.jsonl"
+    with own_home() as home:
+        dataset = home / "loop-free.jsonl"
         count = loop_free(arguments.model, 16, dataset)
         print(
             f"{count} prompts, {OUTPUT_TOKENS} tokens each, greedy; {rounds} rounds of {requests} requests per level."
         )
-        pairs(arguments.model, dataset, range(rounds), requests)
+        pairs(arguments.model, dataset, rounds, requests)
         combinations(arguments.model, dataset, 1 if arguments.quick else 3, min(requests, 8))
 
 

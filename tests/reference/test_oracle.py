@@ -1,6 +1,8 @@
 """The engine against transformers' Qwen3.5-MoE on the BF16 copy of the shipped checkpoint, and its tokenizer."""
 
 import json
+import statistics
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,17 @@ def test_the_chat_template_gives_the_same_tokens_in_transformers(tokenizer, copy
         messages, add_generation_prompt=True, return_dict=True
     )
     assert theirs["input_ids"] == tokenizer.encode(render_chat("def f():\n")).ids
+
+
+@pytest.mark.full
+def test_decoding_without_mtp_is_no_slower_than_transformers(oracle, tokenizer):
+    engine = scheduler(TINY_CHECKPOINT, "--fp4-gemm-backend", "dequant_at_load")
+    ratios = []
+    for prompt in [tokenizer.encode(chat).ids for chat in chats("code")[:6]]:
+        began = time.perf_counter()
+        run_all(engine, [prompt], max_new_tokens=NEW_TOKENS, ignore_eos=True)
+        between = time.perf_counter()
+        continued(oracle, prompt)
+        ratios.append((between - began) / (time.perf_counter() - between))
+    print(f"seconds of ours over those of transformers: {statistics.median(ratios):.2f}")
+    assert statistics.median(ratios) <= 1.0

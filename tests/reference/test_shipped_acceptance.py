@@ -33,12 +33,12 @@ def code():
 
 def test_drafts_pay_on_loop_free_answers_to_held_out_code(code):
     loop_free = [request for request in code if distinct_share(request.output) >= LOOP_FREE_SHARE]
-    assert len(loop_free) >= 24
+    assert len(loop_free) >= 48  # of 85
     assert accept_length(loop_free) >= 2.3
 
 
 def test_drafts_pay_much_less_on_hard_prompts(code):
     hard = answers("hard", 48)
     assert len(hard) >= 24
-    assert accept_length(hard) <= 2.3
+    assert accept_length(hard) <= 2.0
     assert accept_length(code) - accept_length(hard) >= 0.4

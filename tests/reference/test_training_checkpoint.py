@@ -284,5 +284,5 @@ def test_the_shipped_configuration_tokenizer_and_weights_fit_together():
     assert [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS] == list(range(len(SPECIAL_TOKENS)))
     with safe_open(SHIPPED / "model.safetensors", "pt") as file:
         assert file.get_slice("lm_head.weight").get_shape() == [1024, 192]
-        assert file.get_slice("mtp.layers.0.mlp.experts.down_proj").get_shape() == [8, 192, 128]
-        assert file.get_slice("model.language_model.layers.7.mlp.experts.7.down_proj.weight").get_shape() == [192, 64]
+        assert file.get_slice("mtp.layers.0.mlp.experts.down_proj").get_shape() == [4, 192, 192]
+        assert file.get_slice("model.language_model.layers.11.mlp.experts.3.down_proj.weight").get_shape() == [192, 96]

@@ -177,14 +177,9 @@ LAST_ENGINE_PORT = 30999
 # How often the interpreter lets another thread in. Its default of 5 ms would add up to that to every streamed chunk
 # while the scheduler's thread computes.
 THREAD_SWITCH_INTERVAL_S = 0.0005
-# Above this many tokens, sorting them by expert costs less than passing each through all experts (measured on one core
-# with 3 of 4 experts of 192: 160 tokens take 1.25 ms sorted and 1.33 ms dense, 64 take 0.67 and 0.57).
+# Above this many tokens, picking each expert's own costs less than passing all of them through all experts (measured on
+# one core with 3 of 4 experts of 192: 160 tokens take 1.29 ms picked and 1.38 ms all, 64 take 0.59 and 0.57).
 MOE_DENSE_LIMIT_TOKENS = 128
-# Up to this many tokens, the experts that they chose are best passed one by one. Of experts that lie ready, two tokens
-# choose nearly all: one product over all takes 4 tokens 0.15 ms, one after the other 0.19. Packed ones are best used
-# while they are in the cache, until sorting pays.
-MOE_LOOP_LIMIT_READY_TOKENS = 1
-MOE_LOOP_LIMIT_PACKED_TOKENS = 256
 # Prompt tokens that a delta-net solves at once: the triangular system grows with the square of it.
 DELTA_NET_CHUNK_TOKENS = 64
 # Tokens of one page of the prefix cache: a delta-net's states are at hand after each of its chunks, and nowhere else.

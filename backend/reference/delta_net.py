@@ -30,7 +30,7 @@ _NORM_EPS = 1e-6  # of the L2 norm of queries and keys, as in the model's defini
 class Projected:
     """Inputs of the recurrence for B sequences of T tokens, heads already repeated: BH = B * value heads.
 
-    `qk` [BH, T, 2, dk] a token's query, then its key, `v` [BH, T, dv], `decay` [BH, T] the log decay, `beta` [BH, T, 1].
+    `qk` [BH, T, 2, dk] each token's query and key, `v` [BH, T, dv], `decay` [BH, T] the log decay, `beta` [BH, T, 1].
     """
 
     qk: Tensor

@@ -10,7 +10,7 @@ from backend.reference.config import TextConfig
 from backend.reference.experts import DenseExperts, PackedExperts
 from backend.reference.ops import add_linear, linear
 from backend.reference.weights import MoeWeights
-from backend.thresholds import MOE_DENSE_LIMIT_TOKENS, MOE_LOOP_LIMIT_PACKED_TOKENS, MOE_LOOP_LIMIT_READY_TOKENS
+from backend.thresholds import MOE_DENSE_LIMIT_TOKENS
 
 Runner = Callable[[TextConfig, MoeWeights, Tensor, Tensor], Tensor]
 """(config, weights, normed input [N, H], residual [N, H]) to residual + experts' output [N, H]."""
@@ -35,13 +35,16 @@ def _enter(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor)
 
 
 def loop(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
-    """One expert after the other, those that some token chose: all tokens pass, others count 0."""
+    """One expert after the other: of few tokens all pass those that some token chose, and others count 0; of many
+    tokens each passes its own."""
     share, chosen, result = _enter(config, weights, x, residual)
     if x.shape[0] == 1:
         for expert, factor in zip(chosen[0].tolist(), share[0].tolist(), strict=True):
             active = _active(x, weights.experts.up(expert))
             result = add_linear(result, active, weights.experts.down(expert), factor)
         return result
+    if x.shape[0] > MOE_DENSE_LIMIT_TOKENS:
+        return _loop_of_many(weights, x, result, _table(config, share, chosen))
     wanted = sorted({*chosen.flatten().tolist()})
     entered = x.new_empty(len(wanted), x.shape[0], 2 * config.moe_intermediate_size)
     for expert, room in zip(wanted, entered.unbind(), strict=True):
@@ -53,6 +56,15 @@ def loop(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -
     active = (F.silu(gate) * value).mul_(part.unsqueeze(2))
     for expert, row in zip(wanted, active.unbind(), strict=True):
         result = add_linear(result, row, weights.experts.down(expert))
+    return result
+
+
+def _loop_of_many(weights: MoeWeights, x: Tensor, result: Tensor, table: Tensor) -> Tensor:
+    for expert, part in enumerate(table.t()):
+        tokens = part.nonzero().squeeze(1)
+        active = _active(x.index_select(0, tokens), weights.experts.up(expert))
+        active.mul_(part.index_select(0, tokens).unsqueeze(1))
+        result.index_add_(0, tokens, linear(active, weights.experts.down(expert)))
     return result
 
 
@@ -112,10 +124,10 @@ def _sorted(
 
 
 def automatic(config: TextConfig, weights: MoeWeights, x: Tensor, residual: Tensor) -> Tensor:
-    """`loop` for few tokens, else `grouped`. Packed experts are best unpacked one by one, within the cache."""
+    """`grouped` for several tokens and experts that lie ready. Packed ones are best unpacked one by one, within the
+    cache, and one token is best passed through its own experts alone."""
     ready = isinstance(weights.experts, DenseExperts)
-    limit = MOE_LOOP_LIMIT_READY_TOKENS if ready else MOE_LOOP_LIMIT_PACKED_TOKENS
-    return (loop if x.shape[0] <= limit else grouped)(config, weights, x, residual)
+    return (grouped if ready and x.shape[0] > 1 else loop)(config, weights, x, residual)
 
 
 RUNNERS: dict[str, Runner] = {"auto": automatic, "loop": loop, "grouped": grouped}

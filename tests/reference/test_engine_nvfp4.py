@@ -5,7 +5,9 @@ import torch
 from engine_harness import run_all, scheduler
 from safetensors.torch import load_file
 
+from backend.reference.engine import Engine
 from backend.reference.nvfp4 import dequantize
+from backend.reference.server_args import parse
 from backend.reference.training.random_checkpoint import TINY, write_random_checkpoint
 from backend.reference.weights import nbytes
 
@@ -79,3 +81,22 @@ def test_the_draft_runner_is_chosen_separately(directory):
     flags = (*MTP, "--moe-runner-backend", "loop", "--speculative-moe-runner-backend", "grouped")
     worker = scheduler(directory, *flags)._worker
     assert (worker.target.moe.__name__, worker.mtp.moe.__name__) == ("loop", "grouped")
+
+
+@pytest.mark.parametrize(
+    ("nvfp4", "flags", "effective", "warned"),
+    [
+        (True, (), "dequant_at_use", False),
+        (True, AT_LOAD, "dequant_at_load", False),
+        (False, (), "auto", False),
+        (False, AT_LOAD, "dequant_at_load", True),
+    ],
+    ids=["packed", "packed, chosen", "plain", "plain, chosen"],
+)
+def test_an_fp4_path_is_settled_by_the_checkpoint_and_useless_on_a_plain_one(
+    tmp_path, caplog, nvfp4, flags, effective, warned
+):
+    write_random_checkpoint(tmp_path, nvfp4=nvfp4)
+    args, _ = parse(["--model-path", str(tmp_path), *flags])
+    assert Engine(args).args.fp4_gemm_backend == effective
+    assert ("fp4_gemm_backend has no effect" in caplog.text) is warned

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -29,8 +29,10 @@ from backend.paths import state_paths
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "assets" / "tiny-qwen3.5-moe"
 PROMPTS = ROOT / "assets" / "prompts" / "code.jsonl"
+HARD = ROOT / "assets" / "prompts" / "hard.jsonl"
 OUTPUT_TOKENS = 64
 LEVELS = (1, 4, 8, 16)
+STEPS = (0, 1, 2, 3, 5)
 DISTINCT = 0.8  # share of distinct 3-grams above which a generation is no loop
 MTP = ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3")
 PATHS = {"dequant_at_use": (), "dequant_at_load": ("--fp4-gemm-backend", "dequant_at_load")}
@@ -144,6 +146,27 @@ def pairs(model: Path, dataset: Path, rounds: int, requests: int) -> None:
             )
 
 
+def draft_steps(model: Path, datasets: dict[str, Path], rounds: int, requests: int) -> None:
+    """One request at a time, by number of draft steps, on prompts that draft well and on prompts that do not."""
+    with ExitStack() as stack:
+        engines = {
+            steps: stack.enter_context(launched(model, (*MTP[:-1], str(steps)) if steps else ())) for steps in STEPS
+        }
+        found: dict[tuple[str, int], list[dict]] = {}
+        for _ in range(rounds):
+            for (name, file), (steps, engine) in product(datasets.items(), engines.items()):
+                level = bench(engine, file, 1, requests)["levels"][0]
+                found.setdefault((name, steps), []).append(level)
+    print("\n| prompts | draft steps | tok/s | against none | accept length |")
+    print("|---|---|---|---|---|")
+    for (name, steps), levels in found.items():
+        ratio = statistics.median(speed(a) / speed(b) for a, b in zip(levels, found[name, 0], strict=True))
+        accept = f"{levels[0]['acceptance']['accept_length']:.2f}" if steps else "–"
+        print(
+            f"| {name} | {steps} | {statistics.median(map(speed, levels)):.0f} | {ratio:.2f} | {accept} |", flush=True
+        )
+
+
 def combinations(model: Path, dataset: Path, rounds: int, requests: int) -> None:
     """Every FP4 path x MoE runner x SSM dtype x MTP at one request at a time, with the bytes of the ledger."""
     cases = list(product(PATHS, RUNNERS, DTYPES, ("off", "3 steps")))
@@ -178,6 +201,7 @@ def main() -> None:
             f"{count} prompts, {OUTPUT_TOKENS} tokens each, greedy; {rounds} rounds of {requests} requests per level."
         )
         pairs(arguments.model, dataset, rounds, requests)
+        draft_steps(arguments.model, {"code": dataset, "hard": HARD}, rounds, requests)
         combinations(arguments.model, dataset, 1 if arguments.quick else 3, min(requests, 8))
 
 

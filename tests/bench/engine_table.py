@@ -177,8 +177,7 @@ def combinations(model: Path, dataset: Path, rounds: int, requests: int) -> None
             flags = (*PATHS[path], *RUNNERS[runner], *DTYPES[dtype], *(MTP if mtp != "off" else ()))
             with launched(model, flags) as engine:
                 results[case].append(bench(engine, dataset, 1, requests))
-    names = ("target_weights", "mtp_weights", "kv_pool", "draft_kv", "mamba_state", "intermediate_ssm")
-    names += ("intermediate_conv", "prefix_cache")
+    names = ("target_weights", "mtp_weights", "mamba_state", "intermediate_ssm", "intermediate_conv", "prefix_cache")
     print("\n| FP4 path | MoE runner | SSM dtype | MTP | tok/s | " + " | ".join(names) + " |")
     print("|---" * (5 + len(names)) + "|")
     for case, documents in results.items():

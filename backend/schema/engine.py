@@ -46,7 +46,7 @@ class MtpArchitecture(Document):
 
 
 class Scan(Document):
-    """What an engine declares. The form is built from this and from nothing else, for every engine."""
+    """What an engine declares. The form is built from this and from nothing else."""
 
     version: str | None
     style: str

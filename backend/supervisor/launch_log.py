@@ -29,7 +29,7 @@ _INIT_END = re.compile(r"Init (?:torch distributed|parallel) ends")
 _CHANGED = re.compile(
     r"is reset to |(?:is|are) adjusted|^Disabling |^Disable .* because |is disabled(?! \()|[Cc]hanging \S+ from |"
     r"auto-resolved to |is enabled by default|overrid(?:den|ing|es) |not set\. Use |is not set: .* is used|"
-    r"speculative_adaptive disabled"
+    r"speculative_adaptive disabled|(?:has|have) no effect"
 )
 _POOL = re.compile(r"max_total_num_tokens=(\d+).*\bcontext_len=(\d+)")
 _PROGRESS = re.compile(r"(Loading|Capturing|Multi-thread)\b.*?(\d+)%.*?(\d+/\d+)")

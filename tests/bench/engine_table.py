@@ -112,38 +112,43 @@ def speed(level: dict) -> float:
     return level["metrics"]["output_tok_s"]
 
 
-def measured_pairs(
-    model: Path, flags: tuple[str, ...], dataset: Path, levels: Sequence[int], rounds: int, requests: int
-) -> Iterator[dict]:
-    """Medians of one FP4 path without MTP and with it, the two engines loaded in turn, for each level."""
-    with launched(model, flags) as off_engine, launched(model, (*flags, *MTP)) as on_engine:
+def measured_pairs(model: Path, dataset: Path, levels: Sequence[int], rounds: int, requests: int) -> Iterator[dict]:
+    """Medians for each level and FP4 path, without MTP and with it: all four engines are up and loaded in turn."""
+    with ExitStack() as stack:
+        engines = {
+            (path, mtp): stack.enter_context(launched(model, (*flags, *(MTP if mtp else ()))))
+            for (path, flags), mtp in product(PATHS.items(), (False, True))
+        }
         for level in levels:
-            both = [
-                [bench(engine, dataset, level, requests)["levels"][0] for engine in (off_engine, on_engine)]
-                for _ in range(rounds)
-            ]
-            times = [[run["metrics"]["tpot_ms"]["mean"] for run in pair] for pair in both]
-            yield {
-                "level": level,
-                "off_tok_s": statistics.median(speed(off) for off, _ in both),
-                "on_tok_s": statistics.median(speed(on) for _, on in both),
-                "ratio": statistics.median(speed(on) / speed(off) for off, on in both),
-                "decode_ratio": statistics.median(off / on for off, on in times),
-                "accept_length": statistics.median(on["acceptance"]["accept_length"] for _, on in both),
-            }
+            found: dict[tuple[str, bool], list[dict]] = {key: [] for key in engines}
+            for _, (key, engine) in product(range(rounds), engines.items()):
+                found[key].append(bench(engine, dataset, level, requests)["levels"][0])
+            for path in PATHS:
+                yield {"path": path, "level": level, **pair_figures(found[path, False], found[path, True])}
+
+
+def pair_figures(off: list[dict], on: list[dict]) -> dict[str, float]:
+    """Medians over the rounds of two engines; ratios are those of the same round."""
+    times = [[run["metrics"]["tpot_ms"]["mean"] for run in pair] for pair in zip(off, on, strict=True)]
+    return {
+        "off_tok_s": statistics.median(map(speed, off)),
+        "on_tok_s": statistics.median(map(speed, on)),
+        "ratio": statistics.median(speed(b) / speed(a) for a, b in zip(off, on, strict=True)),
+        "decode_ratio": statistics.median(a / b for a, b in times),
+        "accept_length": statistics.median(run["acceptance"]["accept_length"] for run in on),
+    }
 
 
 def pairs(model: Path, dataset: Path, rounds: int, requests: int) -> None:
-    """Speed against the number of requests at once, MTP off and on in turn."""
-    print("\n| FP4 path | at once | MTP off tok/s | 3 steps tok/s | ratio | decode ratio | accept length |")
+    """Speed against the number of requests at once."""
+    print("\n| at once | FP4 path | MTP off tok/s | 3 steps tok/s | ratio | decode ratio | accept length |")
     print("|---|---|---|---|---|---|---|")
-    for name, flags in PATHS.items():
-        for figures in measured_pairs(model, flags, dataset, LEVELS, rounds, requests):
-            print(
-                "| {name} | {level} | {off_tok_s:.0f} | {on_tok_s:.0f} | {ratio:.2f} | {decode_ratio:.2f} | "
-                "{accept_length:.2f} |".format(name=name, **figures),
-                flush=True,
-            )
+    for figures in measured_pairs(model, dataset, LEVELS, rounds, requests):
+        print(
+            "| {level} | {path} | {off_tok_s:.0f} | {on_tok_s:.0f} | {ratio:.2f} | {decode_ratio:.2f} | "
+            "{accept_length:.2f} |".format(**figures),
+            flush=True,
+        )
 
 
 def draft_steps(model: Path, datasets: dict[str, Path], rounds: int, requests: int) -> None:

@@ -77,6 +77,19 @@ def test_a_server_that_was_asked_to_stop_did_not_fail() -> None:
     assert diagnose_log(read("real-newer-mtp")).failure is None
 
 
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "Speculative arguments have no effect without --speculative-algorithm.",
+        "speculative_eagle_topk is not set: 1 is used.",
+        "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1",
+        "fp4_gemm_backend has no effect: the checkpoint's experts are not stored in NVFP4.",
+    ],
+)
+def test_every_notice_of_the_reference_engine_is_a_changed_value(notice: str) -> None:
+    assert [change.message for change in diagnose_log(f"[2026-01-01 00:00:00] {notice}").changed] == [notice]
+
+
 def test_values_that_the_engine_changed_are_listed_once_with_their_line() -> None:
     changed = diagnose_log(read("real-older-mtp")).changed
     assert changed[0].line == 6

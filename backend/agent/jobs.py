@@ -265,8 +265,8 @@ class Jobs:
             status = job.status()
             if status.engine_id == engine_id:
                 raise ConflictError(
-                    f"load test {status.id} runs on engine {engine_id}, which cannot be {what}; wait until it ends, or end "
-                    "it first: on the Tune page, or by Ctrl-C where it was started"
+                    f"load test {status.id} runs on engine {engine_id}, which cannot be {what}; wait until it ends, or "
+                    "end it first: on the Tune page, or by Ctrl-C where it was started"
                 )
 
     def _with_load(self, engine: EngineStatus) -> EngineStatus:

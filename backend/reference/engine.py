@@ -39,6 +39,7 @@ logger = logging.getLogger("slipstream.reference")
 
 _WARMUP_PROMPT = [10, 11, 12, 13]
 _WARMUP_TOKENS = 8
+_LEAST_TOKENS = len(_WARMUP_PROMPT) + _WARMUP_TOKENS
 
 
 @dataclass
@@ -82,6 +83,7 @@ class Engine:
         self.created = int(time.time())
         self.ready = False
         self.worker, self.plan = _build_worker(self.config, args)
+        _check_room(args, self.plan)
         self.args = _settle_fp4(args, self.worker.target.weights.fp4)
         self.ledger = self.worker.ledger
         self._scheduler = Scheduler(args, self.worker, self.tokenizer, self.plan.kv_tokens, self._deliver, loglines)
@@ -109,7 +111,7 @@ class Engine:
     ) -> Request:
         """Raises RefusedError for what cannot be served."""
         if rid in self._listeners:
-            raise RefusedError(f"The rid {rid!r} is in use by a running request.")
+            raise RefusedError(f"The rid {rid!r} is in use by a running request. Please send another, or none.")
         check_limits(prompt, params, self.config.vocab_size, self.plan.context_length, self.plan.kv_tokens)
         return Request(rid or secrets.token_hex(16), prompt, params, stream)
 
@@ -149,7 +151,7 @@ class Engine:
         finally:
             del self._listeners[request.id]
             if not finished:
-                self._scheduler.abort(request.id)
+                self.leave(request)
 
     async def finish(self, request: Request) -> Progress:
         """The request at its end."""
@@ -162,7 +164,11 @@ class Engine:
 
     def abort(self, prefix: str) -> None:
         """End every request whose id starts with `prefix`."""
-        self._scheduler.abort(prefix)
+        self._scheduler.abort(lambda name: name.startswith(prefix))
+
+    def leave(self, request: Request) -> None:
+        """End this request alone: its client has left."""
+        self._scheduler.abort(request.id.__eq__)
 
     @property
     def stats(self) -> Stats:
@@ -241,7 +247,23 @@ def read_config(args: ServerArgs) -> TextConfig:
         )
     config = TextConfig.from_dir(args.model_path)
     check_config(config, Path(args.model_path) / "config.json")
+    longest = config.max_position_embeddings
+    if (args.context_length or 0) > longest:
+        raise InputError(
+            f"--context-length {args.context_length} is longer than max_position_embeddings, the {longest} tokens that "
+            f"{args.model_path} is made for; give at most that."
+        )
     return config
+
+
+def _check_room(args: ServerArgs, plan: PoolPlan) -> None:
+    """Raises InputError when not even the warm-up's request would fit."""
+    room = min(plan.kv_tokens, plan.context_length)
+    if room < _LEAST_TOKENS and not args.skip_server_warmup:
+        raise InputError(
+            f"A request can have {room} tokens here (--max-total-tokens {plan.kv_tokens}, --context-length "
+            f"{plan.context_length}), and the warm-up needs {_LEAST_TOKENS}; raise them to at least that."
+        )
 
 
 def _threads() -> int:

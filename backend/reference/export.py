@@ -82,7 +82,13 @@ def _stack_experts(weights: Weights) -> Weights:
 def write_bf16(weights: Weights, file: Path) -> None:
     """Save `weights`, rounded to BF16."""
     rounded = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in weights.items()}
-    save_file(rounded, file, metadata={"format": "pt"})
+    save_tensors(rounded, file)
+
+
+def save_tensors(tensors: Weights, file: Path) -> None:
+    """A safetensors file that every user may read: engines often run as another one than who exported."""
+    save_file(tensors, file, metadata={"format": "pt"})
+    file.chmod(0o644)
 
 
 def export_bf16(model: Path, directory: Path) -> None:

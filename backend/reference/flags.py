@@ -87,16 +87,16 @@ FLAGS: tuple[Declaration, ...] = (
     _flag(
         "--moe-runner-backend",
         "str",
-        "loop: one selected expert after the other. grouped: all experts in one matrix product, or tokens sorted by "
-        "expert when there are many. auto: whichever suits the number of tokens.",
+        "loop: one selected expert after the other. grouped: one batched product for few tokens, tokens sorted by "
+        "expert for many. auto: grouped for several tokens and expanded experts, else loop.",
         "auto",
         choices=_MOE_RUNNERS,
     ),
     _flag(
         "--fp4-gemm-backend",
         "str",
-        "Routed experts of an NVFP4 checkpoint. dequant_at_use: packed in memory, unpacked in every forward. "
-        "dequant_at_load: expanded once, faster and larger. auto: dequant_at_use.",
+        "Routed experts of an NVFP4 checkpoint. dequant_at_use: packed in memory, unpacked whenever a token chose "
+        "them. dequant_at_load: expanded once, faster and larger. auto: dequant_at_use.",
         "auto",
         choices=("auto", "dequant_at_load", "dequant_at_use"),
     ),

@@ -54,7 +54,7 @@ async def whole(http: HttpRequest, engine: Engine, request: Request) -> Progress
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
-            engine.abort(request.id)
+            engine.leave(request)
         last = await answer
     finally:
         gone.cancel()

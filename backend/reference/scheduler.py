@@ -71,9 +71,9 @@ class Scheduler:
         """Queue a request; its outputs go to `deliver`."""
         self._inbox.put(lambda: self._waiting.append(request))
 
-    def abort(self, prefix: str) -> None:
-        """End every request whose id starts with `prefix`."""
-        self._inbox.put(lambda: self._abort(prefix))
+    def abort(self, ids: Callable[[str], bool]) -> None:
+        """End every request whose id `ids` says yes to."""
+        self._inbox.put(lambda: self._abort(ids))
 
     def flush(self) -> "Future[bool]":
         """Empty the prefix cache and reset the acceptance totals; False when requests are running or waiting."""
@@ -261,12 +261,12 @@ class Scheduler:
         self._worker.release(request)
         self.stats.finished(request)
 
-    def _abort(self, prefix: str) -> None:
+    def _abort(self, ids: Callable[[str], bool]) -> None:
         reason = {"type": "abort", "message": "Aborted by AbortReq."}
-        waiting = [request for request in self._waiting if request.id.startswith(prefix)]
+        waiting = [request for request in self._waiting if ids(request.id)]
         for request in waiting:
             self._waiting.remove(request)
-        for request in [request for request in self._prefilling if request.id.startswith(prefix)]:
+        for request in [request for request in self._prefilling if ids(request.id)]:
             self._prefilling.remove(request)
             waiting.append(request)
         for request in waiting:
@@ -274,7 +274,7 @@ class Scheduler:
             self._announce(request)
             self._end(request)
         for request in self._running:
-            if request.id.startswith(prefix):
+            if ids(request.id):
                 request.finish(reason)
                 self._announce(request)
         self._remove_finished()

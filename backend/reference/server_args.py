@@ -93,6 +93,7 @@ def _check(command: argparse.ArgumentParser, values: argparse.Namespace) -> None
         "decode_log_interval",
         "max_total_tokens",
         "context_length",
+        "speculative_num_draft_tokens",
     ):
         value = getattr(values, flag)
         if value is not None and value < 1:

@@ -200,6 +200,21 @@ def test_a_number_of_threads_that_is_none_is_refused(whole, monkeypatch, threads
         start(whole)
 
 
+def test_a_context_that_the_checkpoint_is_not_made_for_is_refused(whole):
+    # TINY is made for 4,096 tokens.
+    with pytest.raises(InputError, match=r"--context-length 4097 is longer than .* the 4096 tokens"):
+        start(whole, "--context-length", "4097")
+
+
+@pytest.mark.parametrize("flag", ["--max-total-tokens", "--context-length"])
+def test_too_little_room_for_the_warm_up_is_refused_with_the_least_value(whole, flag):
+    # The warm-up's prompt has 4 tokens and its answer 8.
+    with pytest.raises(InputError, match=rf"{flag} 11.* the warm-up needs 12"):
+        start(whole, flag, "11")
+    assert start(whole, flag, "12").plan.kv_tokens >= 12
+    assert start(whole, flag, "5", "--skip-server-warmup").plan
+
+
 def test_memory_that_does_not_suffice_is_told_with_both_sizes(whole):
     with pytest.raises(SlipstreamError, match=r"Please try to increase --mem-fraction-static.* GiB now"):
         start(whole, "--max-running-requests", "100000000")

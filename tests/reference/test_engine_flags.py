@@ -55,6 +55,7 @@ def test_the_agent_reads_the_flags_without_loading_torch():
         (("--max-running", "4"), "unrecognized arguments: --max-running"),  # no abbreviations
         (("--mem-fraction-static", "1.5"), "--mem-fraction-static: 1.5 is not in (0, 1]"),
         (("--max-running-requests", "0"), "--max-running-requests: 0 is not positive"),
+        (("--speculative-num-draft-tokens", "-7"), "--speculative-num-draft-tokens: -7 is not positive"),
         (("--port", "many"), "invalid int value: 'many'"),
     ],
 )

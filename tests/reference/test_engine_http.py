@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import httpx
@@ -228,6 +229,29 @@ def test_a_client_that_leaves_ends_its_request(server):
     server.wait_idle(2)
     after = server.get("/metrics").text
     assert metric(after, "num_aborted_requests_total") == metric(before, "num_aborted_requests_total") + 2
+
+
+def test_a_client_that_leaves_ends_no_request_whose_id_begins_like_its_own(server):
+    params = {"temperature": 0, "max_new_tokens": 400, "ignore_eos": True}
+    with ThreadPoolExecutor(1) as pool:
+        body = {"rid": "user-10", "text": "import os\n", "sampling_params": params}
+        other = pool.submit(httpx.post, server.url + "/generate", json=body, timeout=30)
+        with httpx.stream("POST", server.url + "/generate", json=long_request("user-1"), timeout=30) as response:
+            chunks = response.iter_bytes()
+            next(chunks)
+        meta = other.result().json()["meta_info"]
+    assert (meta["finish_reason"]["type"], meta["completion_tokens"]) == ("length", 400)
+    server.wait_idle(2)
+
+
+def test_an_id_that_another_request_goes_by_is_refused(server):
+    with httpx.stream("POST", server.url + "/generate", json=long_request("twin"), timeout=30) as response:
+        chunks = response.iter_bytes()
+        next(chunks)
+        for stream in (False, True):
+            twin = server.post("/generate", rid="twin", text="a", stream=stream)
+            assert (twin.status_code, "'twin' is in use" in twin.text) == (400, True)
+    server.wait_idle(2)
 
 
 def metric(text, name, labels=""):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from engine_harness import ROOT
@@ -34,7 +35,7 @@ print(json.dumps({"grown": own() - before, "ledger": worker.ledger}))
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("checkpoint")
-    write_random_checkpoint(path, TextConfig(), nvfp4=True)
+    write_random_checkpoint(path, replace(TextConfig(), max_position_embeddings=16_384), nvfp4=True)
     return path
 
 

@@ -206,14 +206,14 @@ def test_abort_reaches_waiting_and_running_requests_by_prefix(directory):
     for request in requests:
         engine.submit(request)
     engine.run_once()
-    engine.abort("job-")
+    engine.abort(lambda name: name.startswith("job-"))
     engine.run_once()
     assert sorted(ended) == ["job-1", "job-2"]
     assert all(r.finish_reason["type"] == "abort" for r in requests[:2])
     flushed = engine.flush()
     engine.run_once()
     assert flushed.result(0) is False  # "other" runs
-    engine.abort("")
+    engine.abort(lambda _: True)
     engine.run_once()
     assert requests[2].finished
     flushed = engine.flush()

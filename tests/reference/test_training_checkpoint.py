@@ -200,6 +200,7 @@ def test_the_exclude_list_matches_every_unquantised_linear_and_no_routed_expert(
 def test_the_bf16_copy_is_the_same_model_without_a_word_of_quantisation(quantised_directory, tmp_path):
     copy = tmp_path / "copy"
     export_bf16(quantised_directory, copy)
+    assert {file.name for file in copy.iterdir() if file.stat().st_mode & 0o444 != 0o444} == set()  # all may read it
     ours, theirs = read_weights(quantised_directory), read_weights(copy)
     assert {name: tuple(tensor.shape) for name, tensor in theirs.items()} == tensor_shapes(TINY)
     assert {tensor.dtype for tensor in theirs.values()} == {torch.bfloat16}

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from backend.reference.config import TextConfig
-from backend.reference.export import QUANT_FILE, WEIGHTS_FILE, Weights, write_bf16
+from backend.reference.export import QUANT_FILE, WEIGHTS_FILE, Weights, save_tensors, write_bf16
 from backend.reference.nvfp4 import BLOCK, Quantised, dequantize, quantize, scale_for
 from backend.reference.training import tokenizer as tok
 
@@ -158,7 +157,7 @@ def save_quantised(directory: Path, config: TextConfig, weights: Weights, peaks:
             stored[name] = weight.detach().bfloat16()
     directory.mkdir(parents=True, exist_ok=True)
     contiguous = {name: tensor.cpu().contiguous() for name, tensor in stored.items()}
-    save_file(contiguous, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+    save_tensors(contiguous, directory / WEIGHTS_FILE)
 
 
 def _stored_experts(experts: str, kind: str, weight: Tensor, peaks: InputPeaks) -> Weights:

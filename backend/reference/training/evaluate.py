@@ -1,8 +1,8 @@
 """`python -m backend.reference.training.evaluate DIR`: held-out loss, greedy text and accept length of a checkpoint.
 
-The decode here is the plainest exact one: every step runs the whole sequence through the training form. Greedy
-speculative decoding emits what greedy decoding emits, so the text is generated first, without drafts; the drafts from
-every position follow in one pass, and the verify cycles are replayed over them.
+Computed by the training form in FP32, apart from the engine. Greedy speculative decoding emits what greedy decoding
+emits, so the text is generated first, without drafts; the drafts from every position follow in one pass, and the verify
+cycles are replayed over them.
 """
 
 import argparse
@@ -22,11 +22,13 @@ from torch.nn import functional
 from backend.reference.config import TextConfig
 from backend.reference.export import read_weights
 from backend.reference.training.corpus import Corpus, encode_document, held_out, read_sources
+from backend.reference.training.decode import GreedyDecoder
 from backend.reference.training.layers import KeyValue
 from backend.reference.training.model import TextModel
 from backend.reference.training.prompts import read_prompts
 from backend.reference.training.tokenizer import render_chat
 
+CODE_PROMPTS = Path("assets/prompts/code.jsonl")
 MAX_STEPS = 5
 LOOP_FREE_SHARE = 0.8  # of distinct 3-grams: less means the text repeats itself, which is easy to draft
 WINDOW_TOKENS, WINDOWS_PER_FORWARD = 512, 8
@@ -61,21 +63,13 @@ def cross_entropy(model: TextModel, stream: Tensor) -> float:
     return total / (len(windows) * WINDOW_TOKENS)
 
 
-@torch.no_grad()
 def generate(model: TextModel, prompts: Sequence[list[int]], new_tokens: int) -> list[list[int]]:
-    """Greedy continuation of every prompt in one batch, not stopping at end tokens. Returns prompt and continuation.
-
-    The batch is padded on the right: the model is causal, so padding cannot reach back.
-    """
+    """Greedy continuation of every prompt in one batch, not stopping at end tokens. Returns prompt and continuation."""
     device = next(model.parameters()).device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    rows = torch.arange(len(prompts), device=device)
-    tokens = torch.zeros(len(prompts), int(lengths.max()) + new_tokens, dtype=torch.long, device=device)
-    for row, prompt in enumerate(prompts):
-        tokens[row, : len(prompt)] = torch.tensor(prompt)
-    for step in range(new_tokens):
-        hidden = model.hidden(tokens[:, : int(lengths.max()) + step])[0]
-        tokens[rows, lengths + step] = model.logits(hidden[rows, lengths + step - 1]).argmax(-1)
+    longest = int(lengths.max())
+    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=device)
+    tokens = GreedyDecoder(model, len(prompts), longest + new_tokens)(padded, lengths)
     return [line[: len(prompt) + new_tokens] for line, prompt in zip(tokens.tolist(), prompts, strict=True)]
 
 
@@ -147,6 +141,10 @@ def summary(generations: Sequence[Generation]) -> dict[str, Any]:
     }
 
 
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
@@ -160,16 +158,23 @@ def _held_out_stream(tokenizer: Tokenizer, corpus: Path | None) -> Tensor:
 
 
 def evaluate(
-    directory: Path, prompts: Sequence[str], new_tokens: int, device: torch.device, corpus: Path | None
+    directory: Path,
+    prompts: Sequence[str],
+    new_tokens: int,
+    device: torch.device,
+    corpus: Path | None,
+    loss_tokens: int | None = None,
 ) -> tuple[dict[str, Any], list[Generation]]:
-    """All figures of a checkpoint, and the generations they come from."""
+    """All figures of a checkpoint, and the generations they come from. The loss is that of all held-out code, or of its
+    first `loss_tokens`."""
     model = load_model(directory, device)
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-    stream = _held_out_stream(tokenizer, corpus).to(device)
     generations = run_prompts(model, tokenizer, prompts, new_tokens, model.config.eos_token_ids)
     loop_free = [g for g in generations if g.distinct >= LOOP_FREE_SHARE]
+    stream = _held_out_stream(tokenizer, corpus).to(device)[:loss_tokens]
+    _say(f"{len(generations)} answers; now the loss of {len(stream):,} held-out tokens")
     figures = {
-        "holdout_cross_entropy": round(cross_entropy(model, stream), 4),
+        "holdout_cross_entropy": round(cross_entropy(model, stream), 4) if len(stream) > WINDOW_TOKENS else None,
         "holdout_tokens": len(stream),
         "all": summary(generations),
         "loop_free": summary(loop_free) if loop_free else None,
@@ -180,16 +185,22 @@ def evaluate(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--prompts", type=Path, default=Path("assets/prompts/code.jsonl"))
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        default=Path("assets/prompts/code.jsonl"),
+        help="a prompt file (default: the code prompts)",
+    )
     parser.add_argument("--limit", type=int, help="use only the first so many prompts")
     parser.add_argument("--tokens", type=int, default=96, help="tokens generated after each prompt")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--loss-tokens", type=int, help="tokens of held-out code for the loss (default: all; 0: none)")
     parser.add_argument("--corpus", type=Path, help="directory of a prepared corpus (default: the running Python's)")
     parser.add_argument("--texts", type=Path, help="write the generations here, one JSON object per line")
     options = parser.parse_args()
     prompts = read_prompts(options.prompts)[: options.limit]
     figures, generations = evaluate(
-        options.directory, prompts, options.tokens, torch.device(options.device), options.corpus
+        options.directory, prompts, options.tokens, torch.device(options.device), options.corpus, options.loss_tokens
     )
     if options.texts:
         lines = [json.dumps(asdict(generation)) + "\n" for generation in generations]

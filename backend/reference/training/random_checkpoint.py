@@ -30,7 +30,7 @@ TINY = TextConfig(
     num_experts_per_tok=2,
     moe_intermediate_size=32,
     shared_expert_intermediate_size=40,
-    max_position_embeddings=512,
+    max_position_embeddings=4096,
 )
 
 RANDOM_INPUT_PEAK = 5.0  # a normal vector's largest value is about that; nothing here measures it

@@ -1,6 +1,6 @@
 """The HTTP documents of the engine: request bodies, chunks, errors, information."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -39,6 +39,12 @@ class SamplingBody(BaseModel):
     ignore_eos: bool = False
     n: int = Field(1, ge=1, le=1)
     sampling_seed: int | None = Field(None, ge=0, lt=1 << 63)
+    # Known, with the only value that asks for nothing.
+    min_p: float = Field(0.0, ge=0, le=0)
+    frequency_penalty: float = Field(0.0, ge=0, le=0)
+    presence_penalty: float = Field(0.0, ge=0, le=0)
+    repetition_penalty: float = Field(1.0, ge=1, le=1)
+    skip_special_tokens: Literal[True] = True
 
     def params(self) -> SamplingParams:
         """As the scheduler takes them."""
@@ -56,9 +62,9 @@ class SamplingBody(BaseModel):
 
 
 class GenerateBody(BaseModel):
-    """`POST /generate`."""
+    """`POST /generate`. SGLang's other fields may be sent with a value that asks for nothing."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     text: str | None = None
     input_ids: list[int] | None = None
@@ -66,6 +72,12 @@ class GenerateBody(BaseModel):
     stream: bool = False
     rid: str | None = Field(None, min_length=1)
     return_logprob: bool = False
+
+    def check(self) -> None:
+        """Raises RefusedError for a field that is not known and asks for something."""
+        for name, value in (self.model_extra or {}).items():
+            if value not in (None, False, "", [], {}):
+                raise RefusedError(f"{shown(name)} is not known to this engine; leave it out of the body of /generate.")
 
 
 class AbortBody(BaseModel):

@@ -39,6 +39,8 @@ logger = logging.getLogger("slipstream.reference")
 
 _WARMUP_PROMPT = [10, 11, 12, 13]
 _WARMUP_TOKENS = 8
+# SGLang's names of what its own `memory_usage` has; the other components keep those of the ledger.
+_IN_MEMORY_USAGE = {"target_weights": "weight", "kv_pool": "kvcache"}
 _LEAST_TOKENS = len(_WARMUP_PROMPT) + _WARMUP_TOKENS
 
 
@@ -198,8 +200,7 @@ class Engine:
             **self._effective(),
             "last_gen_throughput": stats.gen_throughput,
             "memory_usage": {
-                "weight": self.ledger["target_weights"] / GIB,
-                "kvcache": self.ledger["kv_pool"] / GIB,
+                **{_IN_MEMORY_USAGE.get(name, name): size / GIB for name, size in self.ledger.items()},
                 "token_capacity": self.plan.kv_tokens,
                 "graph": 0.0,
             },

@@ -23,6 +23,13 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "tools": (None, []),
     "tool_choice": (None, "none", "auto"),
     "response_format": (None, {"type": "text"}),
+    "store": (None, False),
+    "parallel_tool_calls": (None, False, True),
+    "service_tier": (None, "auto", "default"),
+    "min_p": (None, 0),
+    "repetition_penalty": (None, 1),
+    "skip_special_tokens": (None, True),
+    "separate_reasoning": (None, False, True),
 }
 _COMPLETION_TOKENS = 16  # of /v1/completions when none is given, as the protocol has it
 
@@ -61,6 +68,7 @@ class OpenAiBody(BaseModel):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     user: str | None = None
+    metadata: dict[str, str] | None = None
     rid: str | None = Field(None, min_length=1)
 
     def check(self) -> None:

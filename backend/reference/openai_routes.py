@@ -24,7 +24,17 @@ class OpenAiRoutes:
 
     async def models(self, _: HttpRequest) -> Response:
         """The list, of one."""
-        model = {
+        return Json({"object": "list", "data": [self._card()]})
+
+    async def model(self, http: HttpRequest) -> Response:
+        """The one model by its name, which may hold slashes."""
+        name = http.path_params["name"]
+        if name != self._model:
+            raise RefusedError(f"The model {name!r} does not exist; this engine serves {self._model!r}.", status=404)
+        return Json(self._card())
+
+    def _card(self) -> dict[str, object]:
+        return {
             "id": self._model,
             "object": "model",
             "created": self._engine.created,
@@ -33,7 +43,6 @@ class OpenAiRoutes:
             "parent": None,
             "max_model_len": self._engine.plan.context_length,
         }
-        return Json({"object": "list", "data": [model]})
 
     async def completions(self, http: HttpRequest) -> Response:
         """Text that continues a prompt."""
@@ -69,7 +78,7 @@ class OpenAiRoutes:
     async def _events(self, body: OpenAiBody, request: Request) -> AsyncIterator[bytes]:
         chat = isinstance(body, ChatBody)
         if chat:
-            yield self._chunk(body, request, None, {"delta": {"role": "assistant", "content": ""}}, None)
+            yield self._chunk(body, request, None, {"delta": {"role": "assistant", "content": ""}}, 0)
         tokens = 0
         async for progress in self._engine.generate(request):
             tokens, last = len(progress.ids), progress.finish_reason
@@ -79,7 +88,7 @@ class OpenAiRoutes:
             if progress.new_text:
                 yield self._chunk(body, request, None, {"delta": {"content": progress.new_text}}, tokens)
             if last:
-                yield self._chunk(body, request, last, {"delta": {}}, None)
+                yield self._chunk(body, request, last, {"delta": {}}, tokens)
         if body.usage_at_end:
             yield event({**envelope(request, body.chunk_name, self._model, []), "usage": usage(request, tokens)})
         yield b"data: [DONE]\n\n"
@@ -90,10 +99,10 @@ class OpenAiRoutes:
         request: Request,
         last: dict[str, Any] | None,
         content: dict[str, object],
-        tokens: int | None,
+        tokens: int,
     ) -> bytes:
         document = envelope(request, body.chunk_name, self._model, [choice(last, **content)])
-        if body.usage_in_chunks and tokens is not None:
+        if body.usage_in_chunks:
             document["usage"] = usage(request, tokens)
         return event(document)
 

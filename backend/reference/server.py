@@ -87,6 +87,7 @@ class Routes:
     async def generate(self, http: HttpRequest) -> Response:
         """Text from a prompt, streamed or whole."""
         body = parse_body(GenerateBody, await read_body(http), "/generate")
+        body.check()
         request = self._request(body)
         if body.stream:
             return StreamingResponse(self._events(request), media_type="text/event-stream")
@@ -174,6 +175,7 @@ def build_app(engine: Engine) -> ASGIApp:
         route("/server_info", routes.server_info),
         route("/get_server_info", routes.server_info),
         route("/v1/models", openai.models),
+        route("/v1/models/{name:path}", openai.model),
         route("/v1/completions", openai.completions, "POST"),
         route("/v1/chat/completions", openai.chat, "POST"),
         route("/v1/loads", routes.loads),

@@ -125,7 +125,10 @@ def test_an_answer_in_one_piece_equals_the_streamed_one(server):
     [
         ({"text": 5}, "Input should be a valid string"),
         ({"text": "x", "sampling_params": {"temperature": -1}}, "greater than or equal to 0"),
-        ({"text": "x", "sampling_params": {"frequency_penalty": 1}}, "Extra inputs are not permitted"),
+        ({"text": "x", "sampling_params": {"frequency_penalty": 1}}, "less than or equal to 0"),
+        ({"text": "x", "sampling_params": {"beam_width": 2}}, "Extra inputs are not permitted"),
+        ({"text": "x", "sampling_parms": {"temperature": 0}}, "sampling_parms is not known"),
+        ({"text": "x", "return_hidden_states": True}, "return_hidden_states is not known"),
         ({}, "Either text or input_ids should be provided"),
         ({"text": ""}, "The prompt is empty"),
         ({"input_ids": [1, 999]}, "999, which is outside the vocabulary (0 to 383)"),
@@ -187,6 +190,8 @@ def test_the_ledger_counts_the_bytes_worked_out_by_hand(server):
     assert ledger["prefix_cache"] == 64 * per_page * 4
     assert state["memory_usage"]["token_capacity"] == 16384
     assert state["memory_usage"]["kvcache"] == pytest.approx(ledger["kv_pool"] / 2**30)
+    for part in ("mtp_weights", "draft_kv", "mamba_state", "intermediate_ssm", "intermediate_conv"):
+        assert state["memory_usage"][part] == pytest.approx(ledger[part] / 2**30)
 
 
 def test_flush_resets_the_accept_totals_and_is_refused_while_requests_run(server):
@@ -252,6 +257,12 @@ def test_an_id_that_another_request_goes_by_is_refused(server):
             twin = server.post("/generate", rid="twin", text="a", stream=stream)
             assert (twin.status_code, "'twin' is in use" in twin.text) == (400, True)
     server.wait_idle(2)
+
+
+def test_fields_that_ask_for_nothing_are_let_through(server):
+    params = {"max_new_tokens": 2, "repetition_penalty": 1.0, "min_p": 0, "skip_special_tokens": True}
+    body = {"image_data": None, "return_hidden_states": False, "lora_path": "", "top_logprobs_num": 0}
+    assert server.post("/generate", text="x", sampling_params=params, **body).status_code == 200
 
 
 def metric(text, name, labels=""):

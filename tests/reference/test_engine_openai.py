@@ -137,3 +137,43 @@ def test_what_cannot_be_done_is_refused_in_sglangs_shape(server, route, body, me
 def test_the_openai_client_raises_its_own_error_with_our_words(client):
     with pytest.raises(openai.BadRequestError, match="n=2 is not supported"):
         client.completions.create(model="tiny", prompt="x", n=2)
+
+
+def test_the_one_model_is_found_by_its_name_and_no_other(client):
+    assert client.models.retrieve("tiny").id == "tiny"
+    with pytest.raises(openai.NotFoundError, match="serves 'tiny'"):
+        client.models.retrieve("org/other")
+
+
+def test_continuous_usage_is_in_every_chunk(client):
+    # Role, a chunk per step that has text, the end: 0 tokens at first, 6 at last; and nothing without choices.
+    options = {"continuous_usage_stats": True}
+    chunks = list(
+        client.chat.completions.create(
+            model="tiny",
+            messages=MESSAGES,
+            max_tokens=6,
+            stream=True,
+            stream_options=options,
+            extra_body={"ignore_eos": True},
+        )
+    )
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    assert (counts[0], counts[-1]) == (0, 6)
+    assert counts == sorted(counts)
+    assert all(chunk.choices for chunk in chunks)
+
+
+def test_fields_that_ask_for_nothing_special_are_accepted(client):
+    answer = client.chat.completions.create(
+        model="tiny",
+        messages=MESSAGES,
+        max_tokens=2,
+        store=False,
+        parallel_tool_calls=True,
+        service_tier="auto",
+        metadata={"run": "7"},
+        presence_penalty=0,
+        extra_body={"repetition_penalty": 1.0, "min_p": 0.0, "skip_special_tokens": True, "separate_reasoning": True},
+    )
+    assert answer.usage.completion_tokens == 2

@@ -78,17 +78,21 @@ def load_end(seconds: float, architecture: str, dtype: str, size: int) -> None:
     )
 
 
-def prefill(stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, cached: int, seconds: float) -> None:
-    """After one prompt chunk of `tokens`; `cached` more before it came from the prefix cache."""
+def prefill(
+    stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, cached: int, pending: int, seconds: float
+) -> None:
+    """After one prompt chunk of `tokens`, a batch of one request; `cached` more before it came from the prefix cache,
+    and `pending` prompt tokens of all requests are still to be computed."""
     logger.info(
         "Prefill batch, #new-seq: 1, #new-token: %d, #cached-token: %d, full token usage: %.2f, mamba usage: %.2f, "
-        "#running-req: %d, #queue-req: %d, #pending-token: 0, cpu graph: False, input throughput (token/s): %.2f",
+        "#running-req: %d, #queue-req: %d, #pending-token: %d, cpu graph: False, input throughput (token/s): %.2f",
         tokens,
         cached,
         stats.used_tokens / kv_tokens,
         stats.running / args.max_running_requests,
         stats.running,
         stats.queued,
+        pending,
         tokens / max(seconds, 1e-9),
     )
 

@@ -27,7 +27,7 @@ class Report(Protocol):
     """Is told what was computed: the log lines, or whoever else wants to know."""
 
     def prefill(
-        self, stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, cached: int, seconds: float
+        self, stats: Stats, args: ServerArgs, kv_tokens: int, tokens: int, cached: int, pending: int, seconds: float
     ) -> None: ...
 
     def decode(self, stats: Stats, args: ServerArgs, kv_tokens: int) -> None: ...
@@ -152,12 +152,17 @@ class Scheduler:
         cached = request.cached if before == request.cached else 0
         self.stats.prefill_computed += count
         self.stats.prefill_cached += cached
-        self._report.prefill(self.stats, self._args, self._kv_tokens, count, cached, monotonic_s() - began)
+        seconds = monotonic_s() - began
+        self._report.prefill(self.stats, self._args, self._kv_tokens, count, cached, self._pending_tokens(), seconds)
         self._prefilling.rotate(-1)
         if tokens is not None:
             self._prefilling.remove(request)
             self._start_decoding(request, tokens)
         return count
+
+    def _pending_tokens(self) -> int:
+        """Prompt tokens not yet computed, of the requests that wait and of those partly prefilled."""
+        return sum(len(request.prompt) - request.past for request in (*self._waiting, *self._prefilling))
 
     def _start_decoding(self, request: Request, tokens: list[int]) -> None:
         request.first_token_s = monotonic_s()

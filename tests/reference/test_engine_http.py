@@ -394,3 +394,11 @@ def test_a_step_that_takes_longer_than_the_watchdog_allows_ends_the_engine(direc
     engine.end()
     assert engine.process.returncode == 1
     assert "Scheduler watchdog timeout (self.watchdog_timeout=0.0005, self.soft=False)" in engine.text()
+
+
+def test_prefill_lines_count_the_prompt_tokens_still_to_come(server):
+    """1200 tokens in chunks of 512: 688, then 176, then none are left."""
+    before = len(server.text())
+    server.post("/generate", input_ids=[7] * 1200, sampling_params={"max_new_tokens": 1})
+    found = re.findall(r"#new-token: (\d+), .*#pending-token: (\d+)", server.text()[before:])
+    assert found == [("512", "688"), ("512", "176"), ("176", "0")]

@@ -12,6 +12,7 @@ from backend.agent.client import AgentClient
 from backend.cli import render
 from backend.cli.context import Context
 from backend.errors import AgentError, InputError, StorageError, TokenError, UsageError
+from backend.files import replace_file
 from backend.schema.run import Comparison, Exported, Imported, RunList, RunPatch, RunRow
 
 
@@ -77,12 +78,9 @@ def export(context: Context, arguments: argparse.Namespace) -> int:
 
 def _write(target: Path, content: bytes) -> None:
     """Whole or not at all: a full disk must not leave half an export under the final name."""
-    temporary = target.with_name(f".{target.name}.part")
     try:
-        temporary.write_bytes(content)
-        temporary.replace(target)
+        replace_file(target, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StorageError(f"cannot write {target}: {error.strerror}; choose another place with -o FILE") from error
 
 

@@ -7,6 +7,7 @@ from typing import Self
 
 from backend.clock import utc_now
 from backend.errors import ConflictError
+from backend.files import replace_file
 from backend.paths import StatePaths
 from backend.redact import redact_text
 from backend.schema.host import TelemetrySample
@@ -161,12 +162,7 @@ class Store:
             path = run_dir / name
             with storage_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = path.with_name(f".{name}.part")
-                try:
-                    unfinished.write_bytes(content)
-                    unfinished.replace(path)
-                finally:
-                    unfinished.unlink(missing_ok=True)
+                replace_file(path, content)
         return str(run_dir / LOG) if bundle.log is not None else None
 
 

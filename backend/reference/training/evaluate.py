@@ -185,12 +185,7 @@ def evaluate(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument(
-        "--prompts",
-        type=Path,
-        default=Path("assets/prompts/code.jsonl"),
-        help="a prompt file (default: the code prompts)",
-    )
+    parser.add_argument("--prompts", type=Path, default=CODE_PROMPTS, help="a prompt file (default: the code prompts)")
     parser.add_argument("--limit", type=int, help="use only the first so many prompts")
     parser.add_argument("--tokens", type=int, default=96, help="tokens generated after each prompt")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")

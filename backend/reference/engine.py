@@ -240,7 +240,7 @@ class Engine:
 
 
 def read_config(args: ServerArgs) -> TextConfig:
-    """Raises InputError for a path that holds no checkpoint."""
+    """Raises InputError for a path that holds no checkpoint, UsageError for more context than it is made for."""
     if not (Path(args.model_path) / "config.json").is_file():
         raise InputError(
             f"{args.model_path} is not a local folder and is not a valid model identifier: there is no config.json in "
@@ -250,7 +250,7 @@ def read_config(args: ServerArgs) -> TextConfig:
     check_config(config, Path(args.model_path) / "config.json")
     longest = config.max_position_embeddings
     if (args.context_length or 0) > longest:
-        raise InputError(
+        raise UsageError(
             f"--context-length {args.context_length} is longer than max_position_embeddings, the {longest} tokens that "
             f"{args.model_path} is made for; give at most that."
         )
@@ -258,10 +258,10 @@ def read_config(args: ServerArgs) -> TextConfig:
 
 
 def _check_room(args: ServerArgs, plan: PoolPlan) -> None:
-    """Raises InputError when not even the warm-up's request would fit."""
+    """Raises UsageError when not even the warm-up's request would fit."""
     room = min(plan.kv_tokens, plan.context_length)
     if room < _LEAST_TOKENS and not args.skip_server_warmup:
-        raise InputError(
+        raise UsageError(
             f"A request can have {room} tokens here (--max-total-tokens {plan.kv_tokens}, --context-length "
             f"{plan.context_length}), and the warm-up needs {_LEAST_TOKENS}; raise them to at least that."
         )
@@ -275,10 +275,12 @@ def _threads() -> int:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, config: TextConfig, args: ServerArgs) -> None:
-    """Token ids beyond the model's would refuse ordinary prompts later."""
+    """Token ids beyond the model's would refuse ordinary prompts later. Raises InputError for the checkpoint's own
+    tokenizer, UsageError for one that was named beside it."""
     size = tokenizer.get_vocab_size()
     if size > config.vocab_size:
-        raise InputError(
+        kind = InputError if args.tokenizer_path == args.model_path else UsageError
+        raise kind(
             f"{args.tokenizer_path}/tokenizer.json has {size} tokens and the model in {args.model_path} knows "
             f"{config.vocab_size}; name the tokenizer of this model with --tokenizer-path."
         )

@@ -40,6 +40,7 @@ FAILURES: tuple[FailureRow, ...] = (
     _row(
         "config_rejected",
         r"^\S.*: error: (?:argument |the following arguments are required|.*requires)",
+        r"^UsageError: ",  # the reference engine's word for settings that cannot be used
         advice="change the setting that the message names",
     ),
     # ---- memory

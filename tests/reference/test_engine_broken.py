@@ -1,5 +1,6 @@
 """Checkpoints that are broken: each is refused with a message that names the file, the value and what to do."""
 
+import dataclasses
 import json
 import shutil
 
@@ -12,7 +13,7 @@ from backend.errors import InputError, SlipstreamError, UsageError
 from backend.reference import server_args
 from backend.reference.engine import Engine
 from backend.reference.export import export_bf16
-from backend.reference.training.random_checkpoint import write_random_checkpoint
+from backend.reference.training.random_checkpoint import TINY, write_random_checkpoint
 from backend.supervisor import diagnose_log
 
 MTP = ("--speculative-algorithm", "NEXTN")
@@ -163,8 +164,21 @@ def test_a_broken_checkpoint_is_refused_by_name(broken, way, words):
     with pytest.raises(InputError) as refusal:
         start(broken)
     assert [word for word in words if word not in str(refusal.value)] == []
-    failure = diagnose_log(f"[2026-01-01 10:00:00] InputError: {refusal.value}").failure
-    assert failure.failure_class in {"checkpoint_damaged", "model_not_found", "missing_weights", "shape_mismatch"}
+    classes = {"checkpoint_damaged", "model_not_found", "missing_weights", "shape_mismatch"}
+    assert failure_class_of(refusal.value) in classes
+
+
+def failure_class_of(error):
+    """What is made of the line in which the engine reports it."""
+    return diagnose_log(f"[2026-01-01 10:00:00] {type(error).__name__}: {error}").failure.failure_class
+
+
+def test_a_tokenizer_of_another_model_that_was_named_is_a_setting_and_no_damage(whole, tmp_path):
+    other = tmp_path / "other"
+    write_random_checkpoint(other, config=dataclasses.replace(TINY, vocab_size=TINY.vocab_size + 16))
+    with pytest.raises(UsageError, match="--tokenizer-path") as refusal:
+        start(whole, "--tokenizer-path", str(other))
+    assert failure_class_of(refusal.value) == "config_rejected"
 
 
 def test_the_whole_checkpoint_starts(whole):
@@ -202,15 +216,17 @@ def test_a_number_of_threads_that_is_none_is_refused(whole, monkeypatch, threads
 
 def test_a_context_that_the_checkpoint_is_not_made_for_is_refused(whole):
     # TINY is made for 4,096 tokens.
-    with pytest.raises(InputError, match=r"--context-length 4097 is longer than .* the 4096 tokens"):
+    with pytest.raises(UsageError, match=r"--context-length 4097 is longer than .* the 4096 tokens") as refusal:
         start(whole, "--context-length", "4097")
+    assert failure_class_of(refusal.value) == "config_rejected"
 
 
 @pytest.mark.parametrize("flag", ["--max-total-tokens", "--context-length"])
 def test_too_little_room_for_the_warm_up_is_refused_with_the_least_value(whole, flag):
     # The warm-up's prompt has 4 tokens and its answer 8.
-    with pytest.raises(InputError, match=rf"{flag} 11.* the warm-up needs 12"):
+    with pytest.raises(UsageError, match=rf"{flag} 11.* the warm-up needs 12") as refusal:
         start(whole, flag, "11")
+    assert failure_class_of(refusal.value) == "config_rejected"
     assert start(whole, flag, "12").plan.kv_tokens >= 12
     assert start(whole, flag, "5", "--skip-server-warmup").plan
 

@@ -12,7 +12,7 @@ from backend.reference.training.checkpoint import as_stored
 from backend.reference.training.corpus import Corpus
 from backend.reference.training.evaluate import Generation, accept_length, distinct_share, draft_matches, generate
 from backend.reference.training.model import TextModel
-from backend.reference.training.own_text import Rounds
+from backend.reference.training.own_text import AllAnswers, Rounds
 from backend.reference.training.random_checkpoint import TINY, random_weights, small_tokenizer
 from backend.reference.training.trainer import Plan, Trainer, schedule
 
@@ -97,9 +97,9 @@ def test_a_short_run_writes_rounded_weights_and_a_record_and_can_be_resumed(tmp_
 
 
 def test_a_run_with_chat_learns_from_its_own_text_too(tmp_path, monkeypatch):
-    for rounds in ("LOOP_ROUNDS", "DRAFT_ROUNDS"):
-        monkeypatch.setattr(f"backend.reference.training.trainer.{rounds}", Rounds(rows=2, per_step=1, uses=1))
-    monkeypatch.setattr("backend.reference.training.own_text.ROW_TOKENS", 40)
+    monkeypatch.setattr("backend.reference.training.trainer.LOOP_ROUNDS", Rounds(rows=2, per_step=1, uses=1))
+    for name, value in {"ROW_TOKENS": 40, "ANSWERS_AT_ONCE": 2, "ANSWERS_PER_STEP": 1}.items():
+        monkeypatch.setattr(f"backend.reference.training.own_text.{name}", value)
     tokenizer = small_tokenizer(TINY.vocab_size)
     stream = np.random.default_rng(0).integers(0, TINY.vocab_size, 5000).astype(np.uint16)
     prompts = stream[:60].reshape(3, 20)
@@ -109,6 +109,28 @@ def test_a_run_with_chat_learns_from_its_own_text_too(tmp_path, monkeypatch):
     record = Trainer(TINY, corpus, plan, torch.device("cpu"), tmp_path).run()
     assert [entry["phase"] for entry in record.holdout] == ["joint", "steady", "own", "mtp"]
     assert record.repeated
+    weights = read_weights(tmp_path)
+    again = Trainer(TINY, corpus, plan, torch.device("cpu"), tmp_path).run_drafts(weights)
+    assert [entry["phase"] for entry in again.holdout] == ["mtp"]
+    changed = {name for name, tensor in read_weights(tmp_path).items() if not torch.equal(tensor, weights[name])}
+    assert changed
+    assert all(name.startswith("mtp.") for name in changed)
+
+
+def test_all_answers_are_the_greedy_continuations_of_all_prompts(monkeypatch):
+    for name, value in {"ROW_TOKENS": 24, "ANSWERS_AT_ONCE": 2, "ANSWERS_PER_STEP": 64}.items():
+        monkeypatch.setattr(f"backend.reference.training.own_text.{name}", value)
+    model = TextModel(TINY)
+    model.load_state_dict(random_weights(TINY))
+    prompts = torch.randint(10, TINY.vocab_size, (3, 12), generator=torch.Generator().manual_seed(3))
+    lengths = torch.tensor([12, 8, 10])
+    expected = {
+        tuple(generate(model, [prompt[:length].tolist()], 24 - int(length))[0])
+        for prompt, length in zip(prompts, lengths, strict=True)
+    }
+    (rows,) = AllAnswers(model, prompts, lengths, seed=0).batch()
+    assert rows.shape == (64, 24)
+    assert {tuple(row) for row in rows.tolist()} == expected
 
 
 def test_the_mtp_phase_leaves_the_main_model_alone(tmp_path):

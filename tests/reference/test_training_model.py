@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from plain_model import PlainModel
+from torch.nn import functional
 
 from backend.reference.config import TextConfig
 from backend.reference.export import read_weights
@@ -147,6 +148,18 @@ def test_drafts_are_compared_with_the_token_two_places_on():
     flat = model.losses(torch.tensor([[3, 9, 3, 9, 3, 9, 3, 9]]), steps=2, hard=1.0)
     assert flat.mtp.tolist() == pytest.approx([50.0, 50.0], abs=1e-3)  # the logit gap of the wrong token
     assert flat.agreement.tolist() == [1.0, 1.0]  # the main model says the same wrong token
+
+
+def test_in_the_last_phase_a_draft_is_to_be_what_the_main_model_would_choose(model):
+    tokens = torch.randint(10, model.config.vocab_size, (2, 9), generator=torch.Generator().manual_seed(5))
+    losses = model.draft_loss(tokens, 1)
+    with torch.no_grad():
+        hidden, _ = model.hidden(tokens[:, :7])
+        choice = model.logits(hidden).argmax(-1)
+        drafted = model.logits(model.mtp(hidden, model.embed(tokens[:, 1:8]), [])[0])
+    # The draft from token t is the one after next, which the main model says at t + 1.
+    expected = functional.cross_entropy(drafted[:, :6].flatten(0, 1), choice[:, 1:].flatten())
+    assert losses.mtp.tolist() == pytest.approx([expected.item()], rel=1e-5)
 
 
 def test_looping_rows_go_round_their_end():

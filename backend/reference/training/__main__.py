@@ -23,9 +23,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, help="tokens per window")
     parser.add_argument("--corpus", type=Path, help="directory of the corpus (default: OUT/corpus; built if absent)")
     parser.add_argument("--corpus-only", action="store_true", help="build the corpus and stop")
-    parser.add_argument(
-        "--resume", type=Path, help="checkpoint directory to take through the phases after the joint one"
-    )
+    earlier = parser.add_mutually_exclusive_group()
+    earlier.add_argument("--resume", type=Path, help="checkpoint directory to take through the phases after the first")
+    earlier.add_argument("--drafts-of", type=Path, help="checkpoint directory to take through the last phase alone")
     return parser.parse_args()
 
 
@@ -50,7 +50,10 @@ def main() -> None:
     plan = Plan(options.tokens, options.minutes, batch, length, options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(config, corpus, plan, torch.device(options.device), options.out)
-    trainer.run(read_weights(options.resume) if options.resume else None)
+    if options.drafts_of:
+        trainer.run_drafts(read_weights(options.drafts_of))
+    else:
+        trainer.run(read_weights(options.resume) if options.resume else None)
     trainer.save()
     weights, peaks = trainer.model.state_dict(), trainer.input_peaks()
     write_checkpoint(options.out, config, weights, corpus.tokenizer, peaks)

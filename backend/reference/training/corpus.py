@@ -27,7 +27,7 @@ EXCLUDED = {"site-packages", "encodings", "pydoc_data", "__pycache__", "encoded_
 SHORTEST_FILE_CHARS = 200
 SHARES = 20  # of all files; one is held out, two are rehearsed
 REHEARSED = (1, 2)
-REHEARSAL_CUTS = 4  # a rehearsal file is cut so many times, each time at other lines
+REHEARSAL_CUTS = 16  # a rehearsal file is cut so many times, each time at other lines
 REHEARSAL_TOKENS = (48, 192)  # of a prompt
 
 USER_FORMS = ("{code}", "Continue this Python code:\n\n{code}", "Complete the following Python module.\n\n{code}")
@@ -191,11 +191,13 @@ def build_corpus(sources: Sequence[Source], vocab_size: int, seed: int) -> Corpu
 
 
 def _prompts(tokenizer: Tokenizer, source: Source, seed: int) -> Iterator[list[int]]:
-    """The prompts of a rehearsal file that are neither too short nor too long."""
+    """The prompts of a rehearsal file that are neither too short nor too long, each of them once."""
+    said: set[str] = set()
     for cut in range(REHEARSAL_CUTS):
         for turn in cut_turns(source.text, random.Random(f"{seed}/{source.path}/{cut}")):  # noqa: S311
             prompt = list(tokenizer.encode(render_chat(turn.user)).ids)
-            if REHEARSAL_TOKENS[0] <= len(prompt) <= REHEARSAL_TOKENS[1]:
+            if turn.user not in said and REHEARSAL_TOKENS[0] <= len(prompt) <= REHEARSAL_TOKENS[1]:
+                said.add(turn.user)
                 yield prompt
 
 

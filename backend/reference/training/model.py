@@ -109,16 +109,19 @@ class TextModel(nn.Module):
         targets = tokens[:, 1 : length + 1]
         main = functional.cross_entropy(main_logits[looping:].flatten(0, 1), targets[looping:].flatten())
         loops = repetition_loss(main_logits[:looping], targets[:looping]) if looping else 0.0
-        mtp, agreement, balance = self._draft_losses(tokens, hidden, main_logits.detach(), steps, hard)
+        wanted = main_logits.detach().softmax(-1)
+        mtp, agreement, balance = self._draft_losses(tokens, hidden, wanted, steps, hard)
         total = main + loops + MTP_WEIGHT * _weighted(mtp) + BALANCE_WEIGHT * (main_balance + balance)
         return Losses(main, mtp, agreement, total)
 
     def _draft_losses(
-        self, tokens: Tensor, hidden: Tensor, target_logits: Tensor, steps: int, hard: float
+        self, tokens: Tensor, hidden: Tensor, wanted: Tensor, steps: int, hard: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss and argmax agreement with the main model per draft step, and the balance loss of the MTP layer."""
-        length = hidden.shape[1]
-        soft_target, choice = target_logits.softmax(-1), target_logits.argmax(-1)
+        """Loss and argmax agreement with the main model per draft step, and the balance loss of the MTP layer.
+
+        `wanted` [B,T,V] is what the main model says at each position, as probabilities.
+        """
+        length, choice = hidden.shape[1], wanted.argmax(-1)
         chain: list[KeyValue] = []
         losses, agreements, balances = [], [], []
         for step in range(steps):
@@ -129,20 +132,25 @@ class TextModel(nn.Module):
             log_p = functional.log_softmax(self.logits(hidden[:, :usable]), -1)
             truth = tokens[:, 2 + step : 2 + step + usable].unsqueeze(-1)
             hard_loss = -log_p.gather(-1, truth).mean()
-            soft_loss = -(soft_target[:, 1 + step :] * log_p).sum(-1).mean()
+            soft_loss = -(wanted[:, 1 + step :] * log_p).sum(-1).mean()
             losses.append(hard * hard_loss + (1.0 - hard) * soft_loss)
             agreements.append((log_p.argmax(-1) == choice[:, 1 + step :]).float().mean())
             balances.append(balance)
         return torch.stack(losses), torch.stack(agreements), torch.stack(balances).mean()
 
     def draft_loss(self, tokens: Tensor, steps: int) -> Losses:
-        """Loss of the MTP layer alone, against the frozen main model's distribution; shapes as `losses`."""
+        """Loss of the MTP layer alone, against what the frozen main model would choose; shapes as `losses`.
+
+        Greedy verification asks for the most likely token alone. Trained on it, drafts are accepted more often than
+        trained on the whole distribution, most of which is never asked for.
+        """
         length = tokens.shape[1] - 1 - steps
         with torch.no_grad():
             hidden, _ = self.hidden(tokens[:, :length])
             main_logits = self.logits(hidden)
             main = functional.cross_entropy(main_logits.flatten(0, 1), tokens[:, 1 : length + 1].flatten())
-        mtp, agreement, balance = self._draft_losses(tokens, hidden, main_logits, steps, hard=0.0)
+        wanted = torch.zeros_like(main_logits).scatter_(-1, main_logits.argmax(-1, keepdim=True), 1.0)
+        mtp, agreement, balance = self._draft_losses(tokens, hidden, wanted, steps, hard=0.0)
         return Losses(main, mtp, agreement, _weighted(mtp) + BALANCE_WEIGHT * balance)
 
 

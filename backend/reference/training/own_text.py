@@ -1,4 +1,4 @@
-"""Teaching the model not to loop, on its own text.
+"""The model's own text: to teach it not to loop, and as what its drafts are made for.
 
 The loops of `repetition` are made up; those that greedy decoding really falls into are subtler. So the model continues
 prompts of code that it was never shown, greedily, and every token that completes a 4-gram already said in the same
@@ -22,6 +22,7 @@ from backend.reference.training.repetition import repeated_grams
 ROW_TOKENS = 320  # of prompt and answer together
 NATURAL_SHARE = 0.08  # of repeated 4-grams in an answer; held-out code has about as many, and that is no fault
 WEIGHT = 1.5
+ANSWERS_AT_ONCE, ANSWERS_PER_STEP = 1024, 64
 
 
 def unlikely(model: TextModel, tokens: Tensor, lengths: Tensor, config: TextConfig) -> Tensor:
@@ -97,3 +98,22 @@ class OwnText:
             self.rows = iter(pairs * self.rounds.uses)
             rows = next(self.rows)
         return rows
+
+
+class AllAnswers:
+    """Endless batches of a resting model's answers to all prompts, written once, before the first batch. With few
+    answers in many passes the drafts learn these by heart and fit others worse."""
+
+    def __init__(self, model: TextModel, prompts: Tensor, lengths: Tensor, seed: int) -> None:
+        """`prompts` [N,P], of which row r uses the first `lengths` [N], on the model's device."""
+        self.generator = torch.Generator().manual_seed(seed)
+        rows = min(ANSWERS_AT_ONCE, len(prompts))
+        decode = GreedyDecoder(model, rows, ROW_TOKENS)
+        starts = [min(first, len(prompts) - rows) for first in range(0, len(prompts), rows)]
+        written = [decode(prompts[first : first + rows], lengths[first : first + rows]) for first in starts]
+        self.answers = torch.cat(written)
+
+    def batch(self) -> tuple[Tensor]:
+        """Prompts with their answers [ANSWERS_PER_STEP, ROW_TOKENS]."""
+        chosen = torch.randint(len(self.answers), (ANSWERS_PER_STEP,), generator=self.generator)
+        return (self.answers[chosen.to(self.answers.device)],)

@@ -3,7 +3,7 @@
 joint   main model and MTP layer together
 steady  the same, with part of each batch teaching the main model not to loop, on loops made for it
 own     the same on the loops it falls into by itself
-mtp     the MTP layer alone, on the frozen main model as it is shipped: quantised
+mtp     the MTP layer alone, on what the main model says as it is shipped, quantised, and no longer changes
 """
 
 import json
@@ -25,7 +25,7 @@ from backend.reference.training.corpus import Corpus
 from backend.reference.training.model import Losses, TextModel, initial_weights, set_compute
 from backend.reference.training.optimizer import Optimizer
 from backend.reference.training.own_text import WEIGHT as OWN_WEIGHT
-from backend.reference.training.own_text import OwnText, Rounds, unlikely
+from backend.reference.training.own_text import AllAnswers, OwnText, Rounds, unlikely
 from backend.reference.training.repetition import PERIODS, with_loops
 from backend.reference.training.replay import Replayed
 
@@ -38,7 +38,6 @@ JOINT_END, STEADY_END, OWN_END = 0.45, 0.49, 0.7  # as shares of the run
 HARD_TARGET_SHARE = 0.5
 HOLD_WINDOWS = 24
 LOOP_ROUNDS = Rounds(rows=128, per_step=32, uses=1)  # few steps, as what was written before them grows stale
-DRAFT_ROUNDS = Rounds(rows=1024, per_step=32, uses=3)  # the main model rests meanwhile, so its text may be used again
 REPORT_STEPS, SAVE_STEPS = 50, 500
 
 
@@ -89,12 +88,8 @@ def own_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
 
 
 def draft_loss(model: TextModel, batch: Batch, drafts: int) -> Losses:
-    """On true text and, if there is any, equally on the model's own: what is drafted when serving is the latter."""
-    losses = model.draft_loss(batch[0], drafts)
-    if len(batch) == 1:
-        return losses
-    own = model.draft_loss(batch[1], drafts)
-    return replace(losses, total=(losses.total + own.total) / 2.0, agreement=own.agreement)
+    """On the model's own text, if there is any: that is what is drafted when serving."""
+    return model.draft_loss(batch[0] if len(batch) == 1 else batch[1], drafts)
 
 
 class GradientStep:
@@ -155,27 +150,35 @@ class Trainer:
         if resume is None:
             self._phase("joint", 0.0, JOINT_END, joint_loss, Optimizer(self.model.named_parameters()))
         else:
-            self.done_before = JOINT_END
-            self.model.load_state_dict({name: tensor.float() for name, tensor in resume.items()})
+            self._continue(resume, JOINT_END)
         everything = Optimizer(self.model.named_parameters(), LATER_STRENGTH)
         self._phase("steady", JOINT_END, STEADY_END, steady_loss, everything)
         self._own_phase(everything)
         self.train_drafts(OWN_END)
         return self.record
 
+    def run_drafts(self, weights: Weights) -> Record:
+        """The last phase alone, from these weights."""
+        self._continue(weights, OWN_END)
+        self.train_drafts(OWN_END)
+        return self.record
+
+    def _continue(self, weights: Weights, done_before: float) -> None:
+        self.done_before = done_before
+        self.model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
+
     def _own_phase(self, optimizer: Optimizer) -> None:
-        own = self._own_text(LOOP_ROUNDS)
-        if own is not None:
+        if (prompts := self._prompts()) is not None:
+            own = OwnText(self.model, *prompts, self.plan.seed, LOOP_ROUNDS)
             self._phase("own", STEADY_END, OWN_END, own_loss, optimizer, own)
             self.record.repeated = [round(share, 4) for share in own.repeated]
 
-    def _own_text(self, rounds: Rounds) -> OwnText | None:
-        """None if the corpus has no prompts to rehearse."""
+    def _prompts(self) -> tuple[Tensor, Tensor] | None:
+        """Those to rehearse and their lengths; None if the corpus has none."""
         if not len(self.corpus.prompts):
             return None
-        prompts = torch.from_numpy(self.corpus.prompts.astype("int64")).to(self.device)
-        lengths = torch.from_numpy(self.corpus.lengths).to(self.device)
-        return OwnText(self.model, prompts, lengths, self.plan.seed, rounds)
+        prompts = torch.from_numpy(self.corpus.prompts.astype("int64"))
+        return prompts.to(self.device), torch.from_numpy(self.corpus.lengths).to(self.device)
 
     def train_drafts(self, start: float) -> None:
         """The last phase, from overall progress `start` on. The main model stays as it is shipped: quantised."""
@@ -183,7 +186,9 @@ class Trainer:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name.startswith("mtp."))
         drafts = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-        self._phase("mtp", start, 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH), self._own_text(DRAFT_ROUNDS))
+        prompts = self._prompts()
+        own = AllAnswers(self.model, *prompts, self.plan.seed) if prompts is not None else None
+        self._phase("mtp", max(start, self._progress()), 1.0, draft_loss, Optimizer(drafts, LATER_STRENGTH), own)
         self._load_stored(self.model.state_dict())
 
     def _phase(
@@ -193,7 +198,7 @@ class Trainer:
         end: float,
         loss: LossFunction,
         optimizer: Optimizer,
-        own: OwnText | None = None,
+        own: OwnText | AllAnswers | None = None,
     ) -> None:
         """Train while overall progress is between `start` and `end`; finish on the best held-out weights."""
         best, best_weights, step, gradients = float("inf"), self.model.state_dict(), 0, None
@@ -210,7 +215,7 @@ class Trainer:
             self.record.steps += 1
             self.record.tokens += self.plan.batch * self.plan.length
             if step % REPORT_STEPS == 0:
-                self._report(name, losses, own.repeated[-1:] if own else [])
+                self._report(name, losses, own.repeated[-1:] if isinstance(own, OwnText) else [])
             if step % SAVE_STEPS == 0:
                 best, best_weights = self._keep_best(name, best, best_weights)
         _, best_weights = self._keep_best(name, best, best_weights)
@@ -279,9 +284,9 @@ def schedule(progress: float, step: int) -> float:
 
 
 def _score(phase: str, step: int, measured: dict[str, Any]) -> float:
-    """Lower is better. The phases against loops trade held-out loss for better text, so their last weights count."""
-    scores = {"joint": measured["main"], "steady": -step, "own": -step, "mtp": sum(measured["mtp"])}
-    return float(scores[phase])
+    """Lower is better. After the first phase the last weights count: the others train for something else than held-out
+    loss, better text and drafts that are chosen."""
+    return float(measured["main"] if phase == "joint" else -step)
 
 
 def _drafts(losses: Losses) -> dict[str, Tensor]:

@@ -201,3 +201,8 @@ REFUSED_VALUE_SHOWN_CHARS = 200
 REFUSED_PROBLEMS_SHOWN_COUNT = 5
 # SGLang's own bound: below this temperature the division loses all precision, and the best token is taken.
 GREEDY_BELOW_TEMPERATURE_RATIO = 1e-6
+
+# ---- checkpoints
+
+# The format's own limit (safetensors' MAX_HEADER_SIZE): a longer header is refused by every reader.
+SAFETENSORS_HEADER_LIMIT_BYTES = 100_000_000

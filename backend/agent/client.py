@@ -11,6 +11,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from backend import errors
+from backend.schema.checkpoint import Inspection
 from backend.schema.engine import EngineStatus, LaunchRequest, LogChunk, Scan
 from backend.schema.host import Doctor, ErrorBody, Status, TelemetryDelta
 from backend.schema.load import Bench, BenchRequest, LiveDelta, LoadStatus, RequestRecord
@@ -56,6 +57,10 @@ class AgentClient:
     def launch(self, request: LaunchRequest) -> EngineStatus:
         """Begins a launch and returns at once; follow it with `engine()`."""
         return self._post(EngineStatus, "/v1/engines", request)
+
+    def inspect(self, model: str) -> Inspection:
+        """What a checkpoint on the agent's host holds."""
+        return self._get(Inspection, "/v1/inspect", checkpoint=model)
 
     def engine(self, engine_id: str) -> EngineStatus:
         return self._get(EngineStatus, f"/v1/engines/{engine_id}")

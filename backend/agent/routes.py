@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from backend import thresholds
 from backend.agent.jobs import Jobs
+from backend.checkpoint import inspect_checkpoint
 from backend.doctor import doctor
 from backend.engine_scan import scan_engine
 from backend.errors import SlipstreamError, UsageError
@@ -47,6 +48,13 @@ def get_scan(request: Request) -> Response:
     except ValueError as error:
         raise UsageError(f"unknown engine kind {query['kind']!r}; one of {', '.join(EngineKind)}") from error
     return _answer(scan_engine(kind, query.get("engine")))
+
+
+def get_inspect(request: Request) -> Response:
+    model = request.query_params.get("checkpoint")
+    if not model:
+        raise UsageError("name the checkpoint: /v1/inspect?checkpoint=DIRECTORY")
+    return _answer(inspect_checkpoint(model, _jobs(request).paths))
 
 
 async def post_engine(request: Request) -> Response:
@@ -256,6 +264,7 @@ EXCEPTION_HANDLERS: Mapping[Any, Callable[[Request, Exception], Awaitable[Respon
 ROUTES = [
     Route("/v1/status", get_status),
     Route("/v1/scan", get_scan),
+    Route("/v1/inspect", get_inspect),
     Route("/v1/engines", post_engine, methods=["POST"]),
     Route("/v1/engines/{id}", get_engine),
     Route("/v1/engines/{id}/log", get_engine_log),

@@ -1,5 +1,15 @@
-"""Checkpoint directories in Hugging Face layout: is this one, and what does its config.json say."""
+"""Checkpoint directories in Hugging Face layout: is this one, what do its files say, does it hold an MTP layer."""
 
 from backend.checkpoint.directory import read_config, require_checkpoint, require_tokenizer, text_config
+from backend.checkpoint.inspect import inspect_checkpoint
+from backend.checkpoint.shards import Tensors, read_tensors
 
-__all__ = ["read_config", "require_checkpoint", "require_tokenizer", "text_config"]
+__all__ = [
+    "Tensors",
+    "inspect_checkpoint",
+    "read_config",
+    "read_tensors",
+    "require_checkpoint",
+    "require_tokenizer",
+    "text_config",
+]

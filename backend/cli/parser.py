@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from backend import __version__
-from backend.cli import engines, host, load, runs
+from backend.cli import engines, forensics, host, load, runs
 from backend.cli.context import Context
 from backend.errors import UsageError
 from backend.schema.load import BenchRequest, Endpoint
@@ -39,7 +39,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"slipstream {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for add in (_doctor, _scan, _diagnose, _agent, _launch, _status, _stop, _bench, _runs, _compare, _export, _import):
+    for add in (
+        _doctor,
+        _inspect,
+        _scan,
+        _diagnose,
+        _agent,
+        _launch,
+        _status,
+        _stop,
+        _bench,
+        _runs,
+        _compare,
+        _export,
+        _import,
+    ):
         add(commands)
     return parser
 
@@ -59,6 +73,12 @@ def _command(commands: Commands, name: str, run: Command, text: str, *, agent: b
 
 def _doctor(commands: Commands) -> None:
     _command(commands, "doctor", host.doctor, "What this machine has: GPUs, driver, engines, agent, store, limits.")
+
+
+def _inspect(commands: Commands) -> None:
+    text = "What a checkpoint holds. Reads config.json, the index and the headers of its files; is an MTP layer whole?"
+    parser = _command(commands, "inspect", forensics.inspect, text)
+    parser.add_argument("model", metavar="MODEL", help="checkpoint directory, or a hub id in the local cache")
 
 
 def _scan(commands: Commands) -> None:

@@ -19,6 +19,7 @@ from tests.agent.agent_process import AgentStarter
 ROUTES = [
     ("GET", "/v1/status"),
     ("GET", "/v1/scan"),
+    ("GET", "/v1/inspect"),
     ("POST", "/v1/engines"),
     ("GET", "/v1/engines/x/log"),
     ("POST", "/v1/loads"),

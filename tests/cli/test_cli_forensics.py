@@ -1,0 +1,29 @@
+"""Commands that read files: inspect."""
+
+from backend.checkpoint import inspect_checkpoint
+from backend.paths import TINY_CHECKPOINT
+from backend.schema.checkpoint import Inspection
+
+
+def test_inspect_tells_what_a_checkpoint_holds(run, agent):
+    outcome = run("inspect", str(TINY_CHECKPOINT), "--json", lives=False)
+    assert outcome.status == 0
+    found = Inspection.model_validate(outcome.document)
+    assert (found.mtp.tensors, found.mtp.complete, found.shards.present) == (19, True, 1)
+    assert agent.calls == []
+    text = run("inspect", str(TINY_CHECKPOINT), lives=False).out
+    assert "MTP: 1 layer, complete: 19 tensors, 788,480 parameters" in text
+    assert "NVFP4" in text
+
+
+def test_inspect_of_another_machine_asks_its_agent(run, agent):
+    agent.on("GET /v1/inspect?checkpoint=%2Fm", inspect_checkpoint(str(TINY_CHECKPOINT)))
+    outcome = run("inspect", "/m", "--agent", "http://far", "--json")
+    assert outcome.document["parameters"] == 9_777_380
+
+
+def test_inspect_of_nothing_is_a_failure_and_no_traceback(run, tmp_path):
+    outcome = run("inspect", str(tmp_path / "none"), "--json", lives=False)
+    assert outcome.status == 1
+    assert "does not exist" in outcome.err
+    assert "Traceback" not in outcome.err

@@ -206,3 +206,8 @@ GREEDY_BELOW_TEMPERATURE_RATIO = 1e-6
 
 # The format's own limit (safetensors' MAX_HEADER_SIZE): a longer header is refused by every reader.
 SAFETENSORS_HEADER_LIMIT_BYTES = 100_000_000
+
+# ---- engines
+
+# An interpreter that is asked where a package lies starts in well under a second; a cold network disk takes longer.
+INTERPRETER_ANSWER_TIMEOUT_S = 20.0

@@ -1,15 +1,35 @@
-"""What an engine declares: its flags, choices, defaults and environment switches."""
+"""What an engine declares: its flags, choices, defaults, environment switches, and what it knows of MTP."""
 
+from backend.engine_scan.cache import remembered
+from backend.engine_scan.locate import EngineRoot, locate
+from backend.engine_scan.sglang import scan_source
+from backend.engine_scan.source_tree import Module, SourceTree
 from backend.errors import InputError
+from backend.paths import StatePaths
 from backend.schema.engine import EngineKind, Scan
 
+__all__ = ["EngineRoot", "Module", "SourceTree", "locate", "open_source", "scan_engine", "scan_source"]
 
-def scan_engine(kind: EngineKind, engine: str | None = None) -> Scan:
-    """Declarations of the reference engine. InputError for SGLang, whose tree `engine` this version cannot read."""
+
+def scan_engine(kind: EngineKind, engine: str | None = None, paths: StatePaths | None = None) -> Scan:
+    """Declarations of the reference engine, or of the SGLang that `engine` leads to, read from its source.
+
+    With `paths`, a scan is kept there while no file changes. Raises InputError when there is no SGLang there.
+    """
     if kind is EngineKind.REFERENCE:
         # Imported here: whoever only launches SGLang needs nothing of the reference engine.
         from backend.reference.flags import scan
 
         return scan()
-    where = f" at {engine}" if engine else ""
-    raise InputError(f"reading the flags of an SGLang source tree{where} is not available in this version")
+    if engine is None:
+        raise InputError("name the SGLang to read with --engine: a source tree, a site-packages directory or a python")
+    tree = open_source(engine)
+    if paths is None:
+        return scan_source(tree)
+    return remembered(paths, tree.package, lambda: scan_source(tree))
+
+
+def open_source(engine: str) -> SourceTree:
+    """The source of the SGLang that `engine` leads to. Raises InputError."""
+    root = locate(engine)
+    return SourceTree(root.package, root.version)

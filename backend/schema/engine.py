@@ -8,20 +8,25 @@ from pydantic import Field
 from backend.schema.base import Document, Request
 
 FlagValue = str | int | float | bool | list[str] | None
+FlagType = Literal["int", "float", "str", "bool", "list"]
 
 
 class Flag(Document):
-    """One command-line flag as the engine declares it. `choices_complete` is false when the list is a lower bound."""
+    """One command-line flag as the engine declares it. `choices_complete` is false when the list is a lower bound;
+    `replacement` is what the engine itself names in place of a deprecated flag, `negation` the spelling that switches
+    it off."""
 
     flag: str
     field: str
     aliases: list[str] = []
-    type: Literal["int", "float", "str", "bool", "list"]
+    type: FlagType
     default: FlagValue = None
     choices: list[str] | None = None
     choices_complete: bool = True
     help: str = ""
     deprecated: bool = False
+    replacement: str | None = None
+    negation: str | None = None
     file: str | None = None
     line: int | None = None
 
@@ -37,16 +42,30 @@ class EnvSwitch(Document):
     line: int | None = None
 
 
+class QuantizationRule(Document):
+    """Where a drafting class drops the checkpoint's quantisation: for `methods`, under `condition` as the source has
+    it."""
+
+    methods: list[str]
+    condition: str
+    file: str
+    line: int
+
+
 class MtpArchitecture(Document):
-    """The draft class that a target architecture is redirected to."""
+    """The draft class that a target architecture is redirected to, at `file` and `line`. `draft_file` is where that
+    class stands, None when there is none; `quantization` lists when it is built unquantised."""
 
     draft: str
     file: str | None = None
     line: int | None = None
+    draft_file: str | None = None
+    quantization: list[QuantizationRule] = []
 
 
 class Scan(Document):
-    """What an engine declares. The form is built from this and from nothing else."""
+    """What an engine declares. The form is built from this and from nothing else. `unread` names files that could not
+    be read or parsed, with the reason."""
 
     version: str | None
     style: str
@@ -55,6 +74,7 @@ class Scan(Document):
     env: list[EnvSwitch] = []
     algorithms: list[str] = []
     mtp_architectures: dict[str, MtpArchitecture] = {}
+    unread: list[str] = []
 
     def flag(self, name: str) -> Flag | None:
         """The flag with this exact spelling or alias (`--moe-runner-backend`), or None."""

@@ -46,7 +46,7 @@ def split_flags(words: Sequence[str], scan: Scan | None) -> list[GivenFlag]:
 def _begins_flag(word: str, scan: Scan | None) -> bool:
     """As argparse reads it: a negative number, a lone dash and an undeclared name with a blank in it are values."""
     name = word.partition("=")[0]
-    if scan is not None and scan.flag(name) is not None:
+    if scan is not None and (scan.flag(name) or scan.negated(name)) is not None:
         return True
     return word.startswith("-") and word != "-" and not _NEGATIVE_NUMBER.match(word) and " " not in name
 
@@ -82,7 +82,7 @@ def wrong_flag(given: GivenFlag, scan: Scan | None) -> str | None:
     if scan is None:
         wrong = None if _FLAG_NAME.fullmatch(given.name) else _no_flag_name(given.name)
         return wrong or _own(given.name)
-    flag = scan.flag(given.name)
+    flag = scan.flag(given.name) or scan.negated(given.name)
     return _unknown(given.name, scan) if flag is None else _own(flag.flag) or wrong_value(flag, given.values)
 
 

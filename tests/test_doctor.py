@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from backend import __version__
-from backend.doctor import doctor
+from backend.doctor import choose_engine, doctor
 from backend.doctor import findings as look
 from backend.doctor.environments import Machine, find_engines
-from backend.errors import StorageError
+from backend.errors import StorageError, UsageError
 from backend.paths import StatePaths
+from backend.schema.engine import EngineKind
 from backend.schema.host import AgentInfo, EngineEnvironment, Gpu
 from backend.telemetry import Nvml
 
@@ -255,3 +256,27 @@ def test_few_open_files_are_a_warning():
 
 def test_shared_memory_that_is_not_mounted_is_absent(tmp_path):
     assert look.shared_memory(tmp_path / "shm").status == "absent"
+
+
+def test_the_only_sglang_is_meant_where_none_is_named(tmp_path):
+    machine = Machine({}, tmp_path / "home", tmp_path / "root", tmp_path / "prefix")
+    assert choose_engine(None, machine) == (EngineKind.REFERENCE, None)
+    first = sglang_environment(tmp_path / "home" / ".venv")
+    assert choose_engine(None, machine) == (EngineKind.SGLANG, str(first))
+    second = sglang_environment(tmp_path / "home" / "venvs" / "b")
+    with pytest.raises(UsageError, match=r"--engine: .*venv.*venvs/b.*reference"):
+        choose_engine(None, machine)
+    assert choose_engine(str(second), machine) == (EngineKind.SGLANG, str(second))
+    assert choose_engine("reference", machine) == (EngineKind.REFERENCE, None)
+
+
+def sglang_environment(prefix):
+    """An environment with SGLang in it; returns its interpreter."""
+    package = prefix / "lib/python3.12/site-packages/sglang"
+    package.mkdir(parents=True)
+    (package / "version.py").write_text('__version__ = "9.9"\n')
+    python = prefix / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("")
+    python.chmod(0o755)
+    return python

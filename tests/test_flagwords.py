@@ -119,3 +119,11 @@ def test_the_value_of_a_variable_is_never_repeated() -> None:
     assert message is not None
     assert "TOKEN contains a NUL or a line break" in message
     assert "hunter2" not in message
+
+
+def test_a_switch_may_be_switched_off_by_its_own_word():
+    slow = Flag(flag="--slow", field="slow", type="bool", negation="--no-slow")
+    scan = Scan(version="1", style="x", root="/", flags=[slow])
+    assert check_flags(["--no-slow"], scan) == [GivenFlag("--no-slow", ())]
+    with pytest.raises(UsageError, match="takes no value"):
+        check_flags(["--no-slow", "1"], scan)

@@ -51,7 +51,8 @@ class AgentClient:
     def status(self) -> Status:
         return self._get(Status, "/v1/status")
 
-    def scan(self, *, kind: str = "reference", engine: str | None = None) -> Scan:
+    def scan(self, *, kind: str | None = "reference", engine: str | None = None) -> Scan:
+        """With neither kind nor engine: the only engine of the agent's host."""
         return self._get(Scan, "/v1/scan", kind=kind, engine=engine)
 
     def launch(self, request: LaunchRequest) -> EngineStatus:

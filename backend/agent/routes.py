@@ -19,7 +19,7 @@ from starlette.routing import Route
 from backend import thresholds
 from backend.agent.jobs import Jobs
 from backend.checkpoint import inspect_checkpoint
-from backend.doctor import doctor
+from backend.doctor import choose_engine, doctor
 from backend.engine_scan import scan_engine
 from backend.errors import SlipstreamError, UsageError
 from backend.schema.engine import EngineKind, LaunchRequest
@@ -43,11 +43,16 @@ async def get_status(request: Request) -> Response:
 
 def get_scan(request: Request) -> Response:
     query = request.query_params
+    engine = query.get("engine")
+    kind, engine = (_kind(query["kind"]), engine) if "kind" in query else choose_engine(engine)
+    return _answer(scan_engine(kind, engine, _jobs(request).paths))
+
+
+def _kind(name: str) -> EngineKind:
     try:
-        kind = EngineKind(query.get("kind", EngineKind.REFERENCE))
+        return EngineKind(name)
     except ValueError as error:
-        raise UsageError(f"unknown engine kind {query['kind']!r}; one of {', '.join(EngineKind)}") from error
-    return _answer(scan_engine(kind, query.get("engine")))
+        raise UsageError(f"unknown engine kind {name!r}; one of {', '.join(EngineKind)}") from error
 
 
 def get_inspect(request: Request) -> Response:

@@ -37,14 +37,15 @@ def _live_agent(context: Context) -> AgentInfo | None:
 
 
 def scan(context: Context, arguments: argparse.Namespace) -> int:
-    kind = EngineKind.SGLANG if arguments.engine else EngineKind.REFERENCE
     if arguments.agent:
+        kind = EngineKind.SGLANG if arguments.engine else None
         with context.find(context.paths, arguments.agent) as client:
             document = client.scan(kind=kind, engine=arguments.engine)
     else:
+        from backend.doctor import choose_engine
         from backend.engine_scan import scan_engine
 
-        document = scan_engine(kind, arguments.engine)
+        document = scan_engine(*choose_engine(arguments.engine), context.paths)
     context.answer(document, arguments.json, render.scan)
     return 0
 

@@ -82,9 +82,16 @@ def _inspect(commands: Commands) -> None:
 
 
 def _scan(commands: Commands) -> None:
-    text = "Flags, choices and defaults that an engine declares. Without --engine: the reference engine."
+    text = (
+        "Flags, choices, defaults, switches and MTP classes that an engine declares. Read from its source, never run."
+    )
     parser = _command(commands, "scan", host.scan, text)
-    parser.add_argument("--engine", metavar="PATH", help="SGLang source tree, site-packages directory or interpreter")
+    _engine(parser)
+
+
+def _engine(parser: argparse.ArgumentParser) -> None:
+    text = "SGLang source tree, site-packages directory, environment or interpreter, or `reference`"
+    parser.add_argument("--engine", metavar="PATH", help=f"{text} (default: the only one here)")
 
 
 def _diagnose(commands: Commands) -> None:

@@ -52,7 +52,17 @@ def scan(document: Scan) -> str:
         for flag in document.flags
     ]
     head = f"version {document.version or MISSING}, {len(document.flags)} flags, {document.style}, {document.root}"
-    return _sections(head, table(("flag", "type", "default", "choices"), rows))
+    drafts = [
+        (target, mtp.draft, " ".join(m for rule in mtp.quantization for m in rule.methods), f"{mtp.file}:{mtp.line}")
+        for target, mtp in document.mtp_architectures.items()
+    ]
+    return _sections(
+        head,
+        table(("flag", "type", "default", "choices"), rows),
+        f"speculative algorithms: {', '.join(document.algorithms)}" if document.algorithms else None,
+        table(("model", "drafting class", "unquantised for", "said at"), drafts) if drafts else None,
+        _titled("Not read", document.unread),
+    )
 
 
 def _choices(flag: Flag) -> str:

@@ -1,13 +1,14 @@
 """What this machine has, and what to do about what it lacks. Runs nothing, changes nothing."""
 
 from backend.doctor import findings as look
+from backend.doctor.choice import choose_engine
 from backend.doctor.environments import Machine, find_engines
 from backend.paths import TINY_CHECKPOINT, StatePaths
 from backend.schema.host import AgentInfo, Doctor
 from backend.store import StoreReader
 from backend.telemetry import Nvml, load_pynvml
 
-__all__ = ["doctor"]
+__all__ = ["choose_engine", "doctor"]
 
 
 def doctor(

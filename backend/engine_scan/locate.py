@@ -35,6 +35,9 @@ def locate(engine: str) -> EngineRoot:
         found = next((p for p in _candidates(path) if (p / "srt").is_dir()), None)
     except OSError as error:
         raise InputError(f"engine {engine} cannot be read: {error.strerror}") from error
+    interpreter = path / "bin" / "python"
+    if found is None and interpreter.is_file():  # it may be installed elsewhere and only linked into the environment
+        return _of_interpreter(interpreter)
     if found is None:
         raise InputError(
             f"engine {engine} holds no SGLang: there is no folder sglang/srt in it, in its python/ or in its "

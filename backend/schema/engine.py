@@ -77,8 +77,12 @@ class Scan(Document):
     unread: list[str] = []
 
     def flag(self, name: str) -> Flag | None:
-        """The flag with this exact spelling or alias (`--moe-runner-backend`), or None."""
+        """The flag with this exact spelling or alias (`--moe-runner-backend`), or None. `--no-x` is not `--x`."""
         return next((f for f in self.flags if name == f.flag or name in f.aliases), None)
+
+    def negated(self, name: str) -> Flag | None:
+        """The flag that this exact spelling switches off (`--no-x`), or None."""
+        return next((f for f in self.flags if f.negation == name), None)
 
 
 class EngineKind(StrEnum):

@@ -118,7 +118,7 @@ def _prepare(request: LaunchRequest, port: int, state_dir: Path) -> LaunchSpec:
         python, cwd = request.python or sys.executable, PROJECT_ROOT
     else:
         flags, version = check_flags(request.flags, None), None
-        warnings = ["the flags were not checked: reading SGLang's declarations is not available in this version"]
+        warnings = ["the flags were not checked against this SGLang: `scan` shows what it declares"]
         python, tree = _interpreter(request)
         if tree is not None:
             env = _with_tree(env, tree)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import NEWEST, RELEASES
+from releases import NEWEST, RELEASES
 
 from backend.engine_scan import open_source, scan_engine, scan_source
 from backend.paths import StatePaths

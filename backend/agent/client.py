@@ -16,6 +16,7 @@ from backend.schema.engine import EngineStatus, LaunchRequest, LogChunk, Scan
 from backend.schema.host import Doctor, ErrorBody, Status, TelemetryDelta
 from backend.schema.load import Bench, BenchRequest, LiveDelta, LoadStatus, RequestRecord
 from backend.schema.run import Comparison, Imported, RunDetail, RunList, RunPatch, RunRow
+from backend.schema.validate import Trace, TraceRequest
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -62,6 +63,10 @@ class AgentClient:
     def inspect(self, model: str) -> Inspection:
         """What a checkpoint on the agent's host holds."""
         return self._get(Inspection, "/v1/inspect", checkpoint=model)
+
+    def trace(self, request: TraceRequest) -> Trace:
+        """Whether an engine on the agent's host would use a checkpoint's MTP layer."""
+        return self._post(Trace, "/v1/trace", request)
 
     def engine(self, engine_id: str) -> EngineStatus:
         return self._get(EngineStatus, f"/v1/engines/{engine_id}")

@@ -26,8 +26,10 @@ from backend.schema.engine import EngineKind, LaunchRequest
 from backend.schema.host import ErrorBody, TelemetryDelta
 from backend.schema.load import BenchRequest, LiveDelta, LoadProgress, LoadStatus, RequestRecord
 from backend.schema.run import RunPatch
+from backend.schema.validate import TraceRequest
 from backend.stats import compare_runs
 from backend.store import StoreReader
+from backend.validate import trace
 
 log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
@@ -60,6 +62,13 @@ def get_inspect(request: Request) -> Response:
     if not model:
         raise UsageError("name the checkpoint: /v1/inspect?checkpoint=DIRECTORY")
     return _answer(inspect_checkpoint(model, _jobs(request).paths))
+
+
+async def post_trace(request: Request) -> Response:
+    """In a thread: a first scan takes a second."""
+    body = await _body(request, TraceRequest)
+    kind, engine = choose_engine(body.engine)
+    return _answer(await run_in_threadpool(trace, kind, engine, body, _jobs(request).paths))
 
 
 async def post_engine(request: Request) -> Response:
@@ -270,6 +279,7 @@ ROUTES = [
     Route("/v1/status", get_status),
     Route("/v1/scan", get_scan),
     Route("/v1/inspect", get_inspect),
+    Route("/v1/trace", post_trace, methods=["POST"]),
     Route("/v1/engines", post_engine, methods=["POST"]),
     Route("/v1/engines/{id}", get_engine),
     Route("/v1/engines/{id}/log", get_engine_log),

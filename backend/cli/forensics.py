@@ -4,6 +4,7 @@ import argparse
 
 from backend.cli import forensics_text
 from backend.cli.context import Context
+from backend.schema.validate import TraceRequest
 
 
 def inspect(context: Context, arguments: argparse.Namespace) -> int:
@@ -15,4 +16,26 @@ def inspect(context: Context, arguments: argparse.Namespace) -> int:
 
         document = inspect_checkpoint(arguments.model, context.paths)
     context.answer(document, arguments.json, forensics_text.inspection)
+    return 0
+
+
+def trace(context: Context, arguments: argparse.Namespace) -> int:
+    """Exit 0 whatever the verdict: the trace is the answer."""
+    request = TraceRequest(
+        model=arguments.model, engine=arguments.engine, env=dict(arguments.env), flags=arguments.flags
+    )
+    if arguments.agent:
+        with context.find(context.paths, arguments.agent) as client:
+            document = client.trace(request)
+    else:
+        from backend.doctor import choose_engine
+        from backend.validate import trace as follow
+
+        document = follow(*choose_engine(arguments.engine), request, context.paths)
+    if arguments.markdown and not arguments.json:
+        from backend.validate import trace_markdown
+
+        print(trace_markdown(document), end="", file=context.out, flush=True)
+        return 0
+    context.answer(document, arguments.json, forensics_text.trace)
     return 0

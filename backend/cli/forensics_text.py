@@ -2,6 +2,7 @@
 
 from backend.cli.table import MISSING, size, table
 from backend.schema.checkpoint import Inspection, Mtp
+from backend.schema.validate import Trace
 
 _MISSING_SHOWN = 5
 
@@ -49,3 +50,23 @@ def _mtp(mtp: Mtp) -> str:
         f"  … and {len(mtp.missing) - _MISSING_SHOWN} more" if len(mtp.missing) > _MISSING_SHOWN else "",
     ]
     return "\n".join(line for line in lines if line)
+
+
+_STATUS = {"confirmed": "yes", "refuted": "NO", "unknown": "?"}
+
+
+def trace(document: Trace) -> str:
+    rows = [
+        (_STATUS[step.status], step.id, step.detail, ":".join(str(p) for p in (step.file, step.line) if p))
+        for step in document.steps
+    ]
+    after = "\n".join(f"  {item.question} {item.look_at}" for item in document.verify_after_launch)
+    sections = [
+        f"{document.verdict}: {document.summary}",
+        f"checkpoint {document.model} ({document.architecture or MISSING})\n"
+        f"engine {document.engine}, version {document.version or MISSING}",
+        "\n".join(f"assumed: {assumed}" for assumed in document.assumed),
+        table(("", "step", "detail", "evidence"), rows),
+        f"To be verified after launch\n{after}",
+    ]
+    return "\n\n".join(section for section in sections if section)

@@ -13,7 +13,7 @@ from backend.schema.load import BenchRequest, Endpoint
 Command = Callable[[Context, argparse.Namespace], int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-ENGINE_FLAG_COMMANDS = ("launch",)
+ENGINE_FLAG_COMMANDS = ("launch", "trace")
 LAUNCH_KINDS = ("reference", "sglang")
 
 
@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         _doctor,
         _inspect,
         _scan,
+        _trace,
         _diagnose,
         _agent,
         _launch,
@@ -87,6 +88,18 @@ def _scan(commands: Commands) -> None:
     )
     parser = _command(commands, "scan", host.scan, text)
     _engine(parser)
+
+
+def _trace(commands: Commands) -> None:
+    text = (
+        "Would this engine use this checkpoint's MTP layer? Step by step, with file and line; flags stand behind `--`."
+    )
+    parser = _command(commands, "trace", forensics.trace, text)
+    parser.usage = "python -m backend trace [MODEL] [options] [-- ENGINE FLAGS]"
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="checkpoint (default: the tiny checkpoint)")
+    _engine(parser)
+    parser.add_argument("--env", metavar="KEY=VALUE", type=_assignment, action="append", default=[], help="repeatable")
+    parser.add_argument("--markdown", action="store_true", help="as Markdown, for an issue or a note")
 
 
 def _engine(parser: argparse.ArgumentParser) -> None:

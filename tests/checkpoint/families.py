@@ -1,6 +1,6 @@
 """Small checkpoints of other families, with the tensor names of the published ones."""
 
-from synthetic import tensor, write_checkpoint
+from tests.checkpoint.synthetic import tensor, write_checkpoint
 
 HIDDEN, VOCAB, EXPERTS, INNER = 64, 256, 4, 32
 

@@ -1,4 +1,4 @@
-"""Commands that read files: inspect."""
+"""Commands that read files: inspect and trace."""
 
 from backend.checkpoint import inspect_checkpoint
 from backend.paths import TINY_CHECKPOINT
@@ -27,3 +27,23 @@ def test_inspect_of_nothing_is_a_failure_and_no_traceback(run, tmp_path):
     assert outcome.status == 1
     assert "does not exist" in outcome.err
     assert "Traceback" not in outcome.err
+
+
+def test_trace_follows_the_tiny_checkpoint_through_the_reference_engine(run, agent):
+    outcome = run("trace", "--engine", "reference", "--json", lives=False)
+    assert (outcome.status, outcome.document["verdict"]) == (0, "supported")
+    assert len(outcome.document["steps"]) == 10
+    assert "supported: this engine drafts" in run("trace", "--engine", "reference", lives=False).out
+    text = run("trace", "--engine", "reference", "--markdown", lives=False).out
+    assert text.startswith("# MTP trace: supported")
+    refused = run("trace", "--engine", "reference", "--json", "--", "--speculative-algorithm", "MEDUSA", lives=False)
+    assert (refused.status, refused.document["verdict"]) == (0, "unsupported")
+
+
+def test_trace_of_another_machine_asks_its_agent(run, agent):
+    from backend.schema.engine import EngineKind
+    from backend.schema.validate import TraceRequest
+    from backend.validate import trace
+
+    agent.on("POST /v1/trace", trace(EngineKind.REFERENCE, None, TraceRequest()))
+    assert run("trace", "/m", "--agent", "http://far", "--json").document["engine"] == "reference"

@@ -14,7 +14,7 @@ from guard_tree import ROOT, python_files
 CODE = ("app.py", "backend", "pages")
 FILE_LINES, FUNCTION_LINES = 400, 60
 OWN_VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-LEAVES = "supervisor load metrics telemetry store reference engine_scan checkpoint stats".split()
+LEAVES = "supervisor load metrics telemetry store reference engine_scan checkpoint validate stats".split()
 # The reference engine's flag declarations are data that the scan reads, as it reads an SGLang source tree.
 SHARED_INTERNALS = ("backend.reference.flags", "backend.metrics.registry")
 

@@ -1,9 +1,9 @@
 """Real SGLang releases and small trees to edit."""
 
 import pytest
-from releases import installed
 
 from backend.engine_scan import open_source, scan_source
+from tests.fakes.releases import installed
 
 
 @pytest.fixture(scope="session")

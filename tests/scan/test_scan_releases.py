@@ -5,11 +5,11 @@ import time
 from pathlib import Path
 
 import pytest
-from releases import NEWEST, RELEASES
 
 from backend.engine_scan import open_source, scan_engine, scan_source
 from backend.paths import StatePaths
 from backend.schema.engine import EngineKind
+from tests.fakes.releases import NEWEST, RELEASES
 
 # Read from the parser that each release builds, with its imports stubbed.
 COUNTS = {"0.5.9": 331, "0.5.12.post1": 387, "0.5.20": 494, NEWEST: 531}

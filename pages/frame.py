@@ -44,6 +44,13 @@ page = st.navigation(
             help="Two runs side by side: how their configurations differ, and which differences in the figures count.",
         ),
         st.Page(
+            "trace.py",
+            title="Trace",
+            icon=":material/account_tree:",
+            url_path="trace",
+            help="Would this engine use this checkpoint's MTP layer? Step by step, with file, line and source.",
+        ),
+        st.Page(
             "host.py",
             title="Host",
             icon=":material/dns:",

@@ -33,7 +33,7 @@ def trace(context: Context, arguments: argparse.Namespace) -> int:
 
         document = follow(*choose_engine(arguments.engine), request, context.paths)
     if arguments.markdown and not arguments.json:
-        from backend.validate import trace_markdown
+        from backend.tracetext import trace_markdown
 
         print(trace_markdown(document), end="", file=context.out, flush=True)
         return 0

@@ -1,6 +1,5 @@
 """What an engine would do with a checkpoint, told from their files before anything is launched."""
 
-from backend.validate.markdown import trace_markdown
 from backend.validate.trace import trace
 
-__all__ = ["trace", "trace_markdown"]
+__all__ = ["trace"]

@@ -12,8 +12,10 @@ from backend.agent.client import AgentClient
 from backend.agent.discovery import find_or_start_agent
 from backend.errors import AgentError, InputError, SlipstreamError
 from backend.paths import state_paths
+from backend.schema.checkpoint import Inspection
 from backend.schema.engine import Scan
 from backend.schema.host import Doctor
+from backend.schema.validate import Trace, TraceRequest
 
 LOCAL = "this machine"
 NOTHING_DECLARED = Scan(version=None, style="unknown", root="", flags=[])
@@ -79,6 +81,16 @@ def scan(client: AgentClient, boot: str, kind: str, engine: str | None) -> tuple
         return NOTHING_DECLARED, str(error)
 
 
+def trace(client: AgentClient, boot: str, request: TraceRequest) -> Trace:
+    """Whether an engine would use a checkpoint's MTP layer, at most a minute old."""
+    return _trace(client, client.url, boot, request.model_dump_json())
+
+
+def inspect(client: AgentClient, boot: str, model: str) -> Inspection:
+    """What a checkpoint holds, at most a minute old."""
+    return _inspect(client, client.url, boot, model)
+
+
 def doctor(client: AgentClient, boot: str) -> Doctor:
     """What the machine has, at most a minute old."""
     return _doctor(client, client.url, boot)
@@ -98,6 +110,16 @@ def _remote(url: str, token: str) -> AgentClient:
 @st.cache_data(show_spinner=False, max_entries=16, ttl="10m")
 def _scan(_client: AgentClient, url: str, boot: str, kind: str, engine: str | None) -> Scan:
     return _client.scan(kind=kind, engine=engine)
+
+
+@st.cache_data(show_spinner="Reading checkpoint and engine …", max_entries=16, ttl="1m")
+def _trace(_client: AgentClient, url: str, boot: str, request: str) -> Trace:
+    return _client.trace(TraceRequest.model_validate_json(request))
+
+
+@st.cache_data(show_spinner=False, max_entries=16, ttl="1m")
+def _inspect(_client: AgentClient, url: str, boot: str, model: str) -> Inspection:
+    return _client.inspect(model)
 
 
 @st.cache_data(show_spinner="Looking at the machine …", max_entries=16, ttl="1m")

@@ -109,6 +109,17 @@ NOT_JUDGED = "not judged"  # a figure without an interval: the reason beside it 
 BETTER = {"higher": "higher", "lower": "lower", "neither": ""}
 STATISTICS = {"p50": "median", "p99": "p99"}
 
+STEP_STATES: dict[str, Sign] = {
+    "confirmed": ("confirmed", "green", ":material/check_circle:"),
+    "refuted": ("refuted", "red", ":material/cancel:"),
+    "unknown": ("not known", "orange", ":material/help:"),
+}
+TRACE_VERDICTS: dict[str, Sign] = {
+    "supported": ("supported", "green", ":material/check_circle:"),
+    "unsupported": ("unsupported", "red", ":material/cancel:"),
+    "uncertain": ("uncertain", "orange", ":material/help:"),
+}
+
 FINDINGS: dict[str, Sign] = {
     "ok": ("ok", "green", ":material/check_circle:"),
     "warn": ("look at this", "orange", ":material/warning:"),

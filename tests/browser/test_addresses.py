@@ -12,6 +12,7 @@ def test_each_page_has_its_own_address(dashboard: Dashboard, page: Page) -> None
         ("tune", "Tune"),
         ("runs", "Runs"),
         ("compare", "Compare A/B"),
+        ("trace", "Trace"),
         ("host", "Host"),
         ("", "Tune"),
     ):

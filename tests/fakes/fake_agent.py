@@ -18,10 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from backend.errors import NotFoundError, SlipstreamError
+from backend.schema.checkpoint import Inspection
 from backend.schema.engine import EngineStatus, LaunchRequest, LogChunk, Scan
 from backend.schema.host import AgentInfo, Doctor, ErrorBody, Status, TelemetryDelta, TelemetrySample
 from backend.schema.load import Bench, BenchRequest, LiveDelta, LivePoint, LoadStatus, RequestRecord
 from backend.schema.run import Comparison, RunDetail, RunList, RunRow
+from backend.schema.validate import Trace, TraceRequest
 
 TOKEN = "fake-token"
 BOOT = "boot-1"
@@ -42,6 +44,8 @@ class FakeAgent:
             started_at_utc="2026-11-30T22:00:00.000Z",
             started_by="ui",
         )
+        self.inspection: Inspection | None = None
+        self.trace: Trace | None = None
         self.scan = Scan(version="1.0", style="argparse", root="/engine", flags=[])
         self.engines: list[EngineStatus] = []
         self.loads: list[LoadStatus] = []
@@ -91,6 +95,7 @@ class FakeAgent:
         gets: dict[str, Callable[[Request], BaseModel | bytes | list[Any]]] = {
             "/v1/status": lambda _: self._status(),
             "/v1/scan": lambda r: self._or_refuse("scan", r.query_params.get("kind"), self.scan),
+            "/v1/inspect": lambda _: self._known(self.inspection, "checkpoint"),
             "/v1/engines/{id}": lambda r: self._engine(r.path_params["id"]),
             "/v1/engines/{id}/log": lambda r: self._log(int(r.query_params.get("cursor", 0))),
             "/v1/loads/{id}": lambda r: self._load(r.path_params["id"]),
@@ -107,6 +112,7 @@ class FakeAgent:
             "/v1/compare": lambda _: self._known(self.comparison, "comparison"),
         }
         posts: dict[str, Callable[[Request, bytes], BaseModel]] = {
+            "/v1/trace": lambda _, body: self._traced(TraceRequest.model_validate_json(body)),
             "/v1/engines": lambda _, body: self._launch(LaunchRequest.model_validate_json(body)),
             "/v1/engines/{id}/stop": lambda r, _: self._or_refuse(
                 "stop_engine", r.path_params["id"], self._engine(r.path_params["id"])
@@ -174,6 +180,9 @@ class FakeAgent:
 
     def _row(self, run_id: str) -> RunRow:
         return next(run for run in self.runs if run.id == run_id)
+
+    def _traced(self, request: TraceRequest) -> BaseModel:
+        return self._or_refuse("trace", request, self._known(self.trace, "trace") if self.trace else self.info)
 
     def _launch(self, request: LaunchRequest) -> BaseModel:
         self.calls.append(("launch", request))

@@ -10,7 +10,7 @@ from tests.fakes import documents
 from tests.fakes.fake_agent import FakeAgent
 from tests.ui.test_page_tune import run, texts
 
-PAGES = ("tune.py", "runs.py", "compare.py", "host.py")
+PAGES = ("tune.py", "runs.py", "compare.py", "trace.py", "host.py")
 
 
 def open_page(app: AppTest, page: str = "host.py") -> AppTest:

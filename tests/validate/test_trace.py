@@ -8,7 +8,8 @@ from backend.errors import InputError
 from backend.paths import TINY_CHECKPOINT
 from backend.schema.engine import EngineKind
 from backend.schema.validate import TraceRequest
-from backend.validate import trace, trace_markdown
+from backend.tracetext import trace_markdown
+from backend.validate import trace
 from backend.validate.question import PROPOSITIONS
 from tests.checkpoint import families, synthetic
 from tests.fakes.releases import RELEASES, installed

@@ -16,7 +16,7 @@ from backend.schema.engine import EngineStatus, LaunchRequest, LogChunk, Scan
 from backend.schema.host import Doctor, ErrorBody, Status, TelemetryDelta
 from backend.schema.load import Bench, BenchRequest, LiveDelta, LoadStatus, RequestRecord
 from backend.schema.run import Comparison, Imported, RunDetail, RunList, RunPatch, RunRow
-from backend.schema.validate import Trace, TraceRequest
+from backend.schema.validate import Check, CheckRequest, Trace, TraceRequest
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -67,6 +67,10 @@ class AgentClient:
     def trace(self, request: TraceRequest) -> Trace:
         """Whether an engine on the agent's host would use a checkpoint's MTP layer."""
         return self._post(Trace, "/v1/trace", request)
+
+    def check(self, request: CheckRequest) -> Check:
+        """What an engine on the agent's host would refuse or change about a configuration."""
+        return self._post(Check, "/v1/check", request)
 
     def engine(self, engine_id: str) -> EngineStatus:
         return self._get(EngineStatus, f"/v1/engines/{engine_id}")

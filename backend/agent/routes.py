@@ -26,10 +26,10 @@ from backend.schema.engine import EngineKind, LaunchRequest
 from backend.schema.host import ErrorBody, TelemetryDelta
 from backend.schema.load import BenchRequest, LiveDelta, LoadProgress, LoadStatus, RequestRecord
 from backend.schema.run import RunPatch
-from backend.schema.validate import TraceRequest
+from backend.schema.validate import CheckRequest, TraceRequest
 from backend.stats import compare_runs
 from backend.store import StoreReader
-from backend.validate import trace
+from backend.validate import check, trace
 
 log = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=BaseModel)
@@ -69,6 +69,13 @@ async def post_trace(request: Request) -> Response:
     body = await _body(request, TraceRequest)
     kind, engine = choose_engine(body.engine)
     return _answer(await run_in_threadpool(trace, kind, engine, body, _jobs(request).paths))
+
+
+async def post_check(request: Request) -> Response:
+    """In a thread, as `post_trace`."""
+    body = await _body(request, CheckRequest)
+    kind, engine = choose_engine(body.engine)
+    return _answer(await run_in_threadpool(check, kind, engine, body, _jobs(request).paths))
 
 
 async def post_engine(request: Request) -> Response:
@@ -280,6 +287,7 @@ ROUTES = [
     Route("/v1/scan", get_scan),
     Route("/v1/inspect", get_inspect),
     Route("/v1/trace", post_trace, methods=["POST"]),
+    Route("/v1/check", post_check, methods=["POST"]),
     Route("/v1/engines", post_engine, methods=["POST"]),
     Route("/v1/engines/{id}", get_engine),
     Route("/v1/engines/{id}/log", get_engine_log),

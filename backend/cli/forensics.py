@@ -4,7 +4,7 @@ import argparse
 
 from backend.cli import forensics_text
 from backend.cli.context import Context
-from backend.schema.validate import TraceRequest
+from backend.schema.validate import CheckRequest, TraceRequest
 
 
 def inspect(context: Context, arguments: argparse.Namespace) -> int:
@@ -39,3 +39,25 @@ def trace(context: Context, arguments: argparse.Namespace) -> int:
         return 0
     context.answer(document, arguments.json, forensics_text.trace)
     return 0
+
+
+def check(context: Context, arguments: argparse.Namespace) -> int:
+    """Exit 1 when the configuration would be refused."""
+    request = CheckRequest(
+        model=arguments.model,
+        engine=arguments.engine,
+        env=dict(arguments.env),
+        flags=arguments.flags,
+        gpu=arguments.gpu,
+        gpu_count=arguments.gpu_count,
+    )
+    if arguments.agent:
+        with context.find(context.paths, arguments.agent) as client:
+            document = client.check(request)
+    else:
+        from backend.doctor import choose_engine
+        from backend.validate import check as examine
+
+        document = examine(*choose_engine(arguments.engine), request, context.paths)
+    context.answer(document, arguments.json, forensics_text.check)
+    return 1 if document.verdict == "reject" else 0

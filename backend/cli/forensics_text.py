@@ -2,7 +2,7 @@
 
 from backend.cli.table import MISSING, size, table
 from backend.schema.checkpoint import Inspection, Mtp
-from backend.schema.validate import Trace
+from backend.schema.validate import Check, CheckFinding, Trace
 
 _MISSING_SHOWN = 5
 
@@ -70,3 +70,26 @@ def trace(document: Trace) -> str:
         f"To be verified after launch\n{after}",
     ]
     return "\n\n".join(section for section in sections if section)
+
+
+def check(document: Check) -> str:
+    head = f"{document.verdict}: engine {document.engine}, version {document.version or MISSING}"
+    effective = list(document.effective.items())
+    sections = [
+        head,
+        "\n".join(_finding(finding) for finding in document.findings),
+        table(("flag", "effective"), effective) if effective else None,
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _finding(finding: CheckFinding) -> str:
+    place = finding.evidence
+    lines = [f"{finding.severity}: {finding.message} ({finding.rule})"]
+    if finding.fix:
+        lines.append(
+            "  fix: " + " ".join(f"{flag} {value}".removesuffix(" true") for flag, value in finding.fix.items())
+        )
+    if place is not None:
+        lines.append(f"  {place.file}{f':{place.line}' if place.line else ''}")
+    return "\n".join(lines)

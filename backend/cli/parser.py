@@ -13,7 +13,7 @@ from backend.schema.load import BenchRequest, Endpoint
 Command = Callable[[Context, argparse.Namespace], int]
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-ENGINE_FLAG_COMMANDS = ("launch", "trace")
+ENGINE_FLAG_COMMANDS = ("launch", "trace", "check")
 LAUNCH_KINDS = ("reference", "sglang")
 
 
@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         _inspect,
         _scan,
         _trace,
+        _check,
         _diagnose,
         _agent,
         _launch,
@@ -100,6 +101,17 @@ def _trace(commands: Commands) -> None:
     _engine(parser)
     parser.add_argument("--env", metavar="KEY=VALUE", type=_assignment, action="append", default=[], help="repeatable")
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for an issue or a note")
+
+
+def _check(commands: Commands) -> None:
+    text = "What an engine would refuse or change about a configuration. Before it is launched; flags behind `--`."
+    parser = _command(commands, "check", forensics.check, text)
+    parser.usage = "python -m backend check [MODEL] [options] -- ENGINE FLAGS"
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="checkpoint (default: the tiny checkpoint)")
+    _engine(parser)
+    parser.add_argument("--gpu", metavar="NAME", help="the GPUs it is for, e.g. `RTX PRO 6000`")
+    parser.add_argument("--gpu-count", metavar="N", type=_count, help="how many of them")
+    parser.add_argument("--env", metavar="KEY=VALUE", type=_assignment, action="append", default=[], help="repeatable")
 
 
 def _engine(parser: argparse.ArgumentParser) -> None:
@@ -230,6 +242,12 @@ def _import(commands: Commands) -> None:
 def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"a port is a number from 1 to 65535, got {text!r}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number of GPUs is a whole number from 1, got {text!r}")
     return int(text)
 
 

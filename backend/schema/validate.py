@@ -51,3 +51,46 @@ class Trace(Document):
     assumed: list[str]
     steps: list[TraceStep]
     verify_after_launch: list[AfterLaunch]
+
+
+Severity = Literal["error", "override", "warning", "info", "unknown"]
+CheckVerdict = Literal["ok", "warn", "reject"]
+
+
+class CheckRequest(TraceRequest):
+    """A configuration to check. `gpu` is a model name, as NVML has it or part of it; `gpu_count` of them."""
+
+    gpu: str | None = None
+    gpu_count: int | None = None
+
+
+class Evidence(Document):
+    """Where in the engine's source a finding is settled."""
+
+    file: str
+    line: int | None = None
+    excerpt: str | None = None
+
+
+class CheckFinding(Document):
+    """One thing about a configuration. `override`: the engine runs another value than was asked for; `unknown`: the
+    rule was not found in this engine's source. `fix` are flags to add or change, with their values."""
+
+    rule: str
+    severity: Severity
+    message: str
+    flags: list[str] = []
+    fix: dict[str, str] | None = None
+    evidence: Evidence | None = None
+
+
+class Check(Document):
+    """The document of `check`. `effective` has every given flag, and those that the engine sets itself; a switch that
+    is on is `true`."""
+
+    verdict: CheckVerdict
+    engine: str
+    version: str | None
+    findings: list[CheckFinding]
+    effective: dict[str, str]
+    argv: list[str]

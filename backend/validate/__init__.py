@@ -1,5 +1,6 @@
 """What an engine would do with a checkpoint, told from their files before anything is launched."""
 
+from backend.validate.check import check
 from backend.validate.trace import trace
 
-__all__ = ["trace"]
+__all__ = ["check", "trace"]

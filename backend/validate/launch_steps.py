@@ -38,13 +38,14 @@ def algorithm_alias(question: Question) -> TraceStep:
     return step("algorithm_alias", "unknown", why)
 
 
-def _launch_files(tree: SourceTree) -> list[str]:
+def launch_files(tree: SourceTree) -> list[str]:
+    """Where a launch's arguments are resolved, as far as it concerns speculation."""
     return [SERVER_ARGS, *(file for file in tree.files(HOOKS) if b"speculative" in tree.raw(file))]
 
 
 def _tests_for(tree: SourceTree, name: str) -> Iterator[tuple[Module, ast.If]]:
     """Every `if` of the launch code that compares with a name."""
-    for file in _launch_files(tree):
+    for file in launch_files(tree):
         module = tree.module(file) if name.encode() in tree.raw(file) else None
         for node in ast.walk(module.tree) if module is not None else ():
             if module is not None and isinstance(node, ast.If) and name in strings(node.test):
@@ -86,7 +87,7 @@ def draft_path(question: Question) -> TraceStep:
     given = question.value("--speculative-draft-model-path")
     if given is not None:
         return step("draft_path", "confirmed", f"it is given: {given}")
-    for file in _launch_files(question.tree):
+    for file in launch_files(question.tree):
         module = question.tree.module(file)
         for node in ast.walk(module.tree) if module is not None else ():
             if isinstance(node, ast.If) and question.architecture in strings(node.test) and _fills_path(node):
@@ -163,7 +164,7 @@ def speculative_moe_backend(question: Question) -> TraceStep:
         return at_flag(name, "confirmed", why, flag, question.tree)
     if (wrong := wrong_value(flag, [asked])) is not None:
         return at_flag(name, "refuted", wrong, flag, question.tree)
-    for file in _launch_files(question.tree):
+    for file in launch_files(question.tree):
         module = question.tree.module(file)
         for node in ast.walk(module.tree) if module is not None else ():
             if isinstance(node, ast.Assert) and _refuses(node, asked):

@@ -21,6 +21,7 @@ ROUTES = [
     ("GET", "/v1/scan"),
     ("GET", "/v1/inspect"),
     ("POST", "/v1/trace"),
+    ("POST", "/v1/check"),
     ("POST", "/v1/engines"),
     ("GET", "/v1/engines/x/log"),
     ("POST", "/v1/loads"),

@@ -1,4 +1,4 @@
-"""Commands that read files: inspect and trace."""
+"""Commands that read files: inspect, trace and check."""
 
 from backend.checkpoint import inspect_checkpoint
 from backend.paths import TINY_CHECKPOINT
@@ -47,3 +47,12 @@ def test_trace_of_another_machine_asks_its_agent(run, agent):
 
     agent.on("POST /v1/trace", trace(EngineKind.REFERENCE, None, TraceRequest()))
     assert run("trace", "/m", "--agent", "http://far", "--json").document["engine"] == "reference"
+
+
+def test_check_exits_1_when_the_configuration_would_be_refused(run, agent):
+    good = run("check", "--engine", "reference", "--json", "--", "--moe-runner-backend", "grouped", lives=False)
+    assert (good.status, good.document["verdict"]) == (0, "ok")
+    bad = run("check", "--engine", "reference", "--", "--moe-runner-backend", "marlin", lives=False)
+    assert bad.status == 1
+    assert "error: --moe-runner-backend cannot be 'marlin'" in bad.out
+    assert run("check", "--gpu-count", "0").status == 2

@@ -8,7 +8,9 @@ from backend import __version__, errors
 from backend.cli.parser import build_parser
 from tests.cli.cli_examples import status
 
-COMMANDS = "doctor agent inspect scan trace diagnose launch status stop bench runs compare export import-run".split()
+COMMANDS = (
+    "doctor agent inspect scan trace check diagnose launch status stop bench runs compare export import-run".split()
+)
 
 
 def every_error_class() -> list[type[errors.SlipstreamError]]:

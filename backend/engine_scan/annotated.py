@@ -48,7 +48,7 @@ def _declared_default(node: ast.expr | None) -> ast.expr | None:
 
 
 def declared(tree: SourceTree, classes: Classes, record: Record) -> Iterator[Flag]:
-    """A flag for each annotated field that is not kept off the command line."""
+    """A flag for each annotated field with an `Arg` or a help text that is not kept off the command line."""
     for module, cls in classes:
         scope = Scope(tree, module, {}, record.defaults)
         for node in cls.body:
@@ -72,6 +72,8 @@ def _flag(node: ast.AnnAssign, field: str, scope: Scope) -> Flag | None:
     if said(keywords.get("no_cli"), scope) is True:
         return None
     bare = next((d for d in details if not isinstance(d, ast.Call)), None)
+    if arg is None and bare is None:
+        return None  # not for the command line, or registered by hand
     text = text_of(keywords.get("help", arg.args[0] if arg is not None and arg.args else bare), scope)
     kind, literal = _type(kind_node, keywords)
     choices, complete = choices_of(keywords.get("choices", literal), scope)

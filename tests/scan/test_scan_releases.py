@@ -12,7 +12,17 @@ from backend.schema.engine import EngineKind
 from tests.fakes.releases import NEWEST, RELEASES
 
 # Read from the parser that each release builds, with its imports stubbed.
-COUNTS = {"0.5.9": 331, "0.5.12.post1": 387, "0.5.20": 494, NEWEST: 531}
+COUNTS = {
+    "0.5.9": 331,
+    "0.5.10.post1": 354,
+    "0.5.11": 374,
+    "0.5.12.post1": 387,
+    "0.5.13.post1": 406,
+    "0.5.15.post1": 437,
+    "0.5.17": 474,
+    "0.5.20": 494,
+    NEWEST: 531,
+}
 STYLES = {"0.5.9": "add_argument", "0.5.12.post1": "add_argument", "0.5.20": "annotated groups"}
 
 
@@ -138,6 +148,7 @@ def test_a_scan_takes_a_second_and_an_unchanged_tree_none(release, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [NEWEST])
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ["0.5.10.post1", "0.5.11", "0.5.13.post1", "0.5.15.post1", "0.5.17", NEWEST])
 def test_newer_releases_are_read_too(scanned, name):
     assert len(scanned(name).flags) == COUNTS[name]

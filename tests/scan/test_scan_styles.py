@@ -69,6 +69,7 @@ class ServerArgs:
     names: A[Optional[List[str]], "Names."] = None
     mode: A[Literal["a", "b"], "Mode."] = "a"
     hidden: A[int, Arg(help="", no_cli=True)] = 3
+    grouped: A[int, NS("exec")] = 3
     more: A[float, "More."] = -0.5
 """
 LISTS = 'OTHER = ("x", "y")\n'
@@ -115,7 +116,7 @@ def test_one_table_from_three_styles(tree, style, files):
     # What plugins add is not known: a lower bound, never an empty list.
     assert (found.flag("--parser").choices, found.flag("--parser").choices_complete) == (["auto"], False)
     assert found.flag("--names").type == "list"
-    assert found.flag("--hidden") is None
+    assert (found.flag("--hidden"), found.flag("--grouped")) == (None, None)
     if style == "add_argument":
         old = found.flag("--old")
         assert (old.deprecated, old.replacement, old.type) == (True, "--quick", "bool")

@@ -62,7 +62,9 @@ def inventory(
     kind, joint = _kind(found.mtp, config)
     layers = _layers(found.mtp, joint)
     missing, mismatches = _defects(found, layers, joint, dims, config, packed)
-    missing += _missing_experts(found.mtp, dims) + _missing_layers(layers, declared)
+    missing += _missing_experts(found.mtp, dims)
+    if joint is None or not joint.spread:
+        missing += _missing_layers(layers, declared)
     known = kind == "mtp"
     unindexed = tensors.unindexed()
     stored = _stored(found.mtp)
@@ -70,7 +72,7 @@ def inventory(
     mtp = Mtp(
         declared_layers=declared,
         declared_by=declared_by,
-        layers=len(layers),
+        layers=1 if joint is not None and joint.spread else len(layers),
         kind=kind,
         prefixes=sorted({layer.prefix for layer in layers}),
         tensors=len(found.mtp),
@@ -143,17 +145,25 @@ def _defects(
     own, _ = language_config(config)
     gated = bool(own.get("attn_output_gate", "linear_num_key_heads" in own))
     mains = main_layers(found, packed)
-    missing: list[str] = []
+    missing = _missing_joint(found.mtp, layers, joint, packed)
     wrong: list[ShapeMismatch] = []
     for layer in layers:
-        there = modules(found.mtp.items(), layer.joint_prefix, packed)
-        missing += [f"{layer.joint_prefix}{name}.weight" for name in joint.required if name not in there]
         inside = modules(found.mtp.items(), layer.prefix, packed)
         inside = {name: shape for name, shape in inside.items() if not _of_joint(name, joint)}
         like = template(mains, inside) or {}
         missing += [_weight(layer.prefix, name) for name in like.keys() - inside.keys()]
         wrong += _mismatches(found.mtp, layer, like, dims, gated, packed)
     return missing, wrong
+
+
+def _missing_joint(mtp: Mapping[str, Kind], layers: list[_Layer], joint: Joint, packed: int) -> list[str]:
+    """Names of the joint that no layer has, or that one lacks where each must have its own."""
+    there = {layer.joint_prefix: modules(mtp.items(), layer.joint_prefix, packed) for layer in layers}
+    if joint.spread:
+        every = {name for parts in there.values() for name in parts}
+        first = layers[0].joint_prefix
+        return [f"{first}{name}.weight" for name in joint.required if name not in every]
+    return [f"{prefix}{name}.weight" for prefix, parts in there.items() for name in joint.required if name not in parts]
 
 
 def _of_joint(name: str, joint: Joint) -> bool:

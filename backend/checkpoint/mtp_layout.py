@@ -21,29 +21,36 @@ Modules = dict[str, Shape]
 @dataclass(frozen=True)
 class Joint:
     """What stands around an MTP layer in one family: names that must be there, and how they are recognised. `apart`
-    says that they stand beside the numbered layers and not in them."""
+    says that they stand beside the numbered layers and not in them, `spread` that the first and the last of several
+    numbered parts share them."""
 
     required: tuple[str, ...]
     signature: frozenset[str]
-    apart: bool
+    apart: bool = False
+    spread: bool = False
 
 
 JOINTS = (
     Joint(
         ("fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"),
         frozenset({"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden"}),
-        True,
+        apart=True,
     ),
-    Joint(("eh_proj", "enorm", "hnorm", "shared_head.norm"), frozenset({"eh_proj", "enorm", "hnorm"}), False),
-    Joint(("e_proj", "h_proj", "enorm", "hnorm"), frozenset({"e_proj", "h_proj"}), False),
+    Joint(("eh_proj", "enorm", "hnorm", "shared_head.norm"), frozenset({"eh_proj", "enorm", "hnorm"})),
+    Joint(
+        ("eh_proj", "enorm", "hnorm", "final_layernorm"),
+        frozenset({"eh_proj", "enorm", "hnorm", "mixer"}),
+        spread=True,
+    ),
+    Joint(("e_proj", "h_proj", "enorm", "hnorm"), frozenset({"e_proj", "h_proj"})),
     Joint(
         ("input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm"),
         frozenset({"input_proj", "token_layernorm", "hidden_layernorm"}),
-        False,
     ),
 )
 OPTIONAL = re.compile(r"^(?:embed_tokens|shared_head\.(?:head|output)|lm_head|rotary_emb)")
 BLOCK_DRAFTER = re.compile(r"(?:^|\.)(?:markov\w*|main_norm|dspark\w*)(?:\.|$)")
+_WRAPPERS = re.compile(r"^(?:transformer|mtp_block)\.")  # around the inside of an MTP layer, in some families
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 _FUSED = re.compile(r"\.experts\.(gate_up_proj|w13)(?:_weight)?$")
 
@@ -65,7 +72,7 @@ def modules(tensors: Iterable[tuple[str, Kind]], prefix: str, packed: int) -> Mo
         module = module_of(name) if name.startswith(prefix) else None
         if module is None:
             continue
-        below, shape = module[len(prefix) :], logical_shape(kind, packed)
+        below, shape = _WRAPPERS.sub("", module[len(prefix) :]), logical_shape(kind, packed)
         found.update(_split_experts(below, shape))
     return found
 

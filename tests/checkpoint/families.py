@@ -1,5 +1,6 @@
 """Small checkpoints of other families, with the tensor names of the published ones."""
 
+from tests.checkpoint import synthetic
 from tests.checkpoint.synthetic import tensor, write_checkpoint
 
 HIDDEN, VOCAB, EXPERTS, INNER = 64, 256, 4, 32
@@ -164,3 +165,55 @@ def awq(folder):
     config = _config("LlamaForCausalLM", "llama", 1)
     config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}
     return write_checkpoint(folder, config, tensors)
+
+
+def step(folder):
+    """Step3.5: three MTP layers behind the main ones, their inside under `transformer.`, dense beside MoE ones."""
+    tensors = _ends()
+    for layer in range(3):
+        prefix = f"model.layers.{layer}."
+        tensors |= _norms(prefix) | _attention(prefix) | (_moe(prefix) if layer else _dense(prefix))
+    for layer in range(3, 6):
+        prefix = f"model.layers.{layer}."
+        tensors |= nextn_joint(prefix, own=False)
+        inside = f"{prefix}transformer."
+        tensors |= _norms(inside) | _attention(inside) | _dense(inside)
+        tensors[f"{prefix}transformer.shared_head.output.weight"] = tensor("BF16", VOCAB, HIDDEN)
+    moe = {"moe_num_experts": EXPERTS, "moe_intermediate_size": INNER, "num_nextn_predict_layers": 3}
+    return write_checkpoint(folder, _config("Step3p5ForCausalLM", "step3p5", 3, **moe), tensors)
+
+
+def nemotron(folder, drop=()):
+    """Nemotron-H: Mamba, attention and MoE in layers of their own; one MTP layer of two numbered parts."""
+    tensors = {name.replace("model.", "backbone."): kind for name, kind in _ends().items()}
+    mamba = {"A_log": (4,), "D": (4,), "dt_bias": (4,), "conv1d.weight": (96, 1, 4), "in_proj.weight": (160, HIDDEN)}
+    attention = {"q_proj.weight": (64, HIDDEN), "k_proj.weight": (32, HIDDEN), "v_proj.weight": (32, HIDDEN)}
+    attention["o_proj.weight"] = (HIDDEN, 64)
+    experts = {f"experts.{n}.up_proj.weight": (INNER, HIDDEN) for n in range(EXPERTS)}
+    experts |= {f"experts.{n}.down_proj.weight": (HIDDEN, INNER) for n in range(EXPERTS)}
+    experts["gate.weight"] = (EXPERTS, HIDDEN)
+    parts = [("backbone.layers.0.", mamba), ("backbone.layers.1.", attention), ("backbone.layers.2.", experts)]
+    for prefix, inside in [*parts, ("mtp.layers.0.", attention), ("mtp.layers.1.", experts)]:
+        tensors[f"{prefix}norm.weight"] = tensor("BF16", HIDDEN)
+        tensors |= {f"{prefix}mixer.{name}": tensor("BF16", *shape) for name, shape in inside.items()}
+    for name in ("enorm", "hnorm"):
+        tensors[f"mtp.layers.0.{name}.weight"] = tensor("BF16", HIDDEN)
+    tensors["mtp.layers.0.eh_proj.weight"] = tensor("BF16", HIDDEN, 2 * HIDDEN)
+    tensors["mtp.layers.1.final_layernorm.weight"] = tensor("BF16", HIDDEN)
+    more = {"hybrid_override_pattern": "M*E", "mtp_hybrid_override_pattern": "*E", "num_nextn_predict_layers": 1}
+    moe = {"n_routed_experts": EXPERTS, "moe_intermediate_size": INNER}
+    config = _config("NemotronHForCausalLM", "nemotron_h", 3, **more, **moe)
+    return write_checkpoint(folder, config, {name: kind for name, kind in tensors.items() if name not in drop})
+
+
+def qwen_next(folder):
+    """Qwen3-Next: as Qwen3.5 without the multimodal wrapper, and nothing in config.json about MTP."""
+    c = {
+        **synthetic.QWEN_397B,
+        **synthetic.SMALL,
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+    }
+    main = {name.replace("model.language_model.", "model."): kind for name, kind in synthetic.qwen_main(c).items()}
+    config = {name: value for name, value in c.items() if not name.startswith("mtp_")}
+    return write_checkpoint(folder, config, main | synthetic.qwen_mtp(c), quantization=synthetic.NVFP4)

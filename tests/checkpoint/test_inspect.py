@@ -7,10 +7,14 @@ import subprocess
 import sys
 import time
 
-import families
 import pytest
 from safetensors import safe_open
-from synthetic import (
+
+from backend.checkpoint import inspect_checkpoint
+from backend.errors import InputError, ModelNotFoundError
+from backend.paths import TINY_CHECKPOINT, StatePaths
+from tests.checkpoint import families
+from tests.checkpoint.synthetic import (
     NVFP4,
     QWEN_397B,
     SMALL,
@@ -23,10 +27,6 @@ from synthetic import (
     write_file,
     write_qwen,
 )
-
-from backend.checkpoint import inspect_checkpoint
-from backend.errors import InputError, ModelNotFoundError
-from backend.paths import TINY_CHECKPOINT, StatePaths
 
 SMALL_QWEN = {**QWEN_397B, **SMALL}
 
@@ -120,6 +120,10 @@ def test_the_tiny_checkpoint_is_whole():
         (families.glm, 1, 32, 4),
         # Norms 2, attention 7, MLP 3, joint 4.
         (families.mimo, 1, 16, None),
+        # Three layers of norms 2, attention 4, MLP 3, joint 4 and a head.
+        (families.step, 3, 42, None),
+        # Attention 4 and its norm, experts 8, router and norm, joint 4.
+        (families.nemotron, 1, 19, 4),
     ],
 )
 def test_mtp_of_other_families_is_found_whole(tmp_path, write, declared, tensors, experts):
@@ -127,7 +131,21 @@ def test_mtp_of_other_families_is_found_whole(tmp_path, write, declared, tensors
     assert found.warnings == []
     mtp = found.mtp
     assert (mtp.declared_layers, mtp.tensors, mtp.experts, mtp.complete) == (declared, tensors, experts, True)
-    assert (mtp.kind, mtp.layers, mtp.missing, mtp.shape_mismatches) == ("mtp", 1, [], [])
+    assert (mtp.kind, mtp.layers, mtp.missing, mtp.shape_mismatches) == ("mtp", declared, [], [])
+
+
+def test_qwen_next_declares_nothing_and_has_it_all(tmp_path):
+    found = inspect_checkpoint(str(families.qwen_next(tmp_path / "model")))
+    assert (found.mtp.declared_layers, found.mtp.tensors, found.mtp.complete) == (None, 41, True)
+    assert codes(found) == {"mtp_undeclared"}
+
+
+@pytest.mark.parametrize("name", ["mtp.layers.1.final_layernorm.weight", "mtp.layers.0.mixer.q_proj.weight"])
+def test_a_lost_part_of_a_layer_in_two_is_named(tmp_path, name):
+    found = inspect_checkpoint(str(families.nemotron(tmp_path / "model", drop=(name,))))
+    assert found.mtp.complete is False
+    assert len(found.mtp.missing) == 1
+    assert found.mtp.missing[0].rpartition(".layers.")[2][2:] == name.rpartition(".layers.")[2][2:]
 
 
 def test_a_model_without_mtp_has_none(tmp_path):

@@ -15,7 +15,7 @@ from backend.paths import state_paths
 from backend.schema.checkpoint import Inspection
 from backend.schema.engine import Scan
 from backend.schema.host import Doctor
-from backend.schema.validate import Trace, TraceRequest
+from backend.schema.validate import Check, CheckRequest, Trace, TraceRequest
 
 LOCAL = "this machine"
 NOTHING_DECLARED = Scan(version=None, style="unknown", root="", flags=[])
@@ -86,6 +86,16 @@ def trace(client: AgentClient, boot: str, request: TraceRequest) -> Trace:
     return _trace(client, client.url, boot, request.model_dump_json())
 
 
+def check(client: AgentClient, boot: str, request: CheckRequest) -> tuple[Check | None, str | None]:
+    """What an engine would refuse or change; or nothing, and why that could not be told."""
+    try:
+        return _check(client, client.url, boot, request.model_dump_json()), None
+    except AgentError:
+        raise
+    except SlipstreamError as error:
+        return None, str(error)
+
+
 def inspect(client: AgentClient, boot: str, model: str) -> Inspection:
     """What a checkpoint holds, at most a minute old."""
     return _inspect(client, client.url, boot, model)
@@ -115,6 +125,11 @@ def _scan(_client: AgentClient, url: str, boot: str, kind: str, engine: str | No
 @st.cache_data(show_spinner="Reading checkpoint and engine …", max_entries=16, ttl="1m")
 def _trace(_client: AgentClient, url: str, boot: str, request: str) -> Trace:
     return _client.trace(TraceRequest.model_validate_json(request))
+
+
+@st.cache_data(show_spinner=False, max_entries=64, ttl="1m")
+def _check(_client: AgentClient, url: str, boot: str, request: str) -> Check:
+    return _client.check(CheckRequest.model_validate_json(request))
 
 
 @st.cache_data(show_spinner=False, max_entries=16, ttl="1m")

@@ -120,6 +120,14 @@ TRACE_VERDICTS: dict[str, Sign] = {
     "uncertain": ("uncertain", "orange", ":material/help:"),
 }
 
+SEVERITIES: dict[str, Sign] = {
+    "error": ("refused", "red", ":material/error:"),
+    "override": ("changed", "orange", ":material/swap_horiz:"),
+    "warning": ("warning", "orange", ":material/warning:"),
+    "info": ("note", "blue", ":material/info:"),
+    "unknown": ("unknown", "gray", ":material/help:"),
+}
+
 FINDINGS: dict[str, Sign] = {
     "ok": ("ok", "green", ":material/check_circle:"),
     "warn": ("look at this", "orange", ":material/warning:"),

@@ -8,7 +8,7 @@ import streamlit as st
 from backend.agent.client import AgentClient
 from backend.schema.engine import EngineKind, EngineStatus, Flag, LaunchRequest, Scan
 from backend.schema.host import Status
-from pages.ui import client, commands, form, session
+from pages.ui import checkpanel, client, commands, form, session
 from pages.ui import format as fmt
 from pages.ui.labels import KINDS
 from pages.ui.live import current_engine, current_load, is_loading, is_moving, is_serving
@@ -35,6 +35,8 @@ def draw(agent: AgentClient, status: Status) -> None:
         _free_fields(made)
         st.caption("Command line")
         st.code(form.command_text(form.command_line(request)), language=None, wrap_lines=True)
+        if not made.problems:
+            checkpanel.draw(agent, status, scan, request)
         _buttons(agent, status, engine, made, changed)
 
 

@@ -23,7 +23,7 @@ from backend.schema.engine import EngineStatus, LaunchRequest, LogChunk, Scan
 from backend.schema.host import AgentInfo, Doctor, ErrorBody, Status, TelemetryDelta, TelemetrySample
 from backend.schema.load import Bench, BenchRequest, LiveDelta, LivePoint, LoadStatus, RequestRecord
 from backend.schema.run import Comparison, RunDetail, RunList, RunRow
-from backend.schema.validate import Trace, TraceRequest
+from backend.schema.validate import Check, CheckRequest, Trace, TraceRequest
 
 TOKEN = "fake-token"
 BOOT = "boot-1"
@@ -46,6 +46,7 @@ class FakeAgent:
         )
         self.inspection: Inspection | None = None
         self.trace: Trace | None = None
+        self.check: Check | None = None
         self.scan = Scan(version="1.0", style="argparse", root="/engine", flags=[])
         self.engines: list[EngineStatus] = []
         self.loads: list[LoadStatus] = []
@@ -112,6 +113,7 @@ class FakeAgent:
             "/v1/compare": lambda _: self._known(self.comparison, "comparison"),
         }
         posts: dict[str, Callable[[Request, bytes], BaseModel]] = {
+            "/v1/check": lambda _, body: self._checked(CheckRequest.model_validate_json(body)),
             "/v1/trace": lambda _, body: self._traced(TraceRequest.model_validate_json(body)),
             "/v1/engines": lambda _, body: self._launch(LaunchRequest.model_validate_json(body)),
             "/v1/engines/{id}/stop": lambda r, _: self._or_refuse(
@@ -180,6 +182,10 @@ class FakeAgent:
 
     def _row(self, run_id: str) -> RunRow:
         return next(run for run in self.runs if run.id == run_id)
+
+    def _checked(self, request: CheckRequest) -> BaseModel:
+        empty = Check(verdict="ok", engine="/engine", version="1.0", findings=[], effective={}, argv=[])
+        return self._or_refuse("check", request, self.check or empty)
 
     def _traced(self, request: TraceRequest) -> BaseModel:
         return self._or_refuse("trace", request, self._known(self.trace, "trace") if self.trace else self.info)

@@ -3,14 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from backend.checkpoint.cache import remembered
 from backend.checkpoint.dimensions import language_config, read_dims
 from backend.checkpoint.directory import read_config, require_checkpoint
+from backend.checkpoint.fingerprint import fingerprint
 from backend.checkpoint.mtp import inventory
 from backend.checkpoint.parts import add_up, by_dtype, sort_tensors
 from backend.checkpoint.quantization import read_quantization
 from backend.checkpoint.shards import read_tensors
 from backend.paths import StatePaths
+from backend.remember import remembered
 from backend.schema.checkpoint import Inspection, Quantization, Warned
 
 
@@ -23,7 +24,8 @@ def inspect_checkpoint(model: str, paths: StatePaths | None = None) -> Inspectio
     folder = require_checkpoint(model)
     if paths is None:
         return _inspect(folder)
-    return remembered(paths, folder, lambda: _inspect(folder))
+    store = paths.cache / "inspect"
+    return remembered(store, str(folder), fingerprint(folder), Inspection, lambda: _inspect(folder))
 
 
 def _inspect(folder: Path) -> Inspection:

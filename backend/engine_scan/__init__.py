@@ -1,11 +1,12 @@
 """What an engine declares: its flags, choices, defaults, environment switches, and what it knows of MTP."""
 
-from backend.engine_scan.cache import remembered
+from backend.engine_scan.fingerprint import fingerprint
 from backend.engine_scan.locate import EngineRoot, locate
 from backend.engine_scan.sglang import scan_source
 from backend.engine_scan.source_tree import Module, SourceTree
 from backend.errors import InputError
 from backend.paths import StatePaths
+from backend.remember import remembered
 from backend.schema.engine import EngineKind, Scan
 
 __all__ = ["EngineRoot", "Module", "SourceTree", "locate", "open_source", "scan_engine", "scan_source"]
@@ -26,7 +27,8 @@ def scan_engine(kind: EngineKind, engine: str | None = None, paths: StatePaths |
     tree = open_source(engine)
     if paths is None:
         return scan_source(tree)
-    return remembered(paths, tree.package, lambda: scan_source(tree))
+    package, store = tree.package, paths.cache / "scan"
+    return remembered(store, str(package), fingerprint(package), Scan, lambda: scan_source(tree))
 
 
 def open_source(engine: str) -> SourceTree:

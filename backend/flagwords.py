@@ -51,6 +51,24 @@ def _begins_flag(word: str, scan: Scan | None) -> bool:
     return word.startswith("-") and word != "-" and not _NEGATIVE_NUMBER.match(word) and " " not in name
 
 
+def longer_names(name: str, scan: Scan) -> list[str]:
+    """Spellings that begin with a name which is none itself. argparse reads it as a single one and refuses several."""
+    if not name.startswith("--") or scan.flag(name) or scan.negated(name):
+        return []
+    spellings = [s for f in scan.flags for s in (f.flag, *f.aliases, *([f.negation] if f.negation else []))]
+    return [spelling for spelling in spellings if spelling.startswith(name)]
+
+
+def unabbreviated(words: Sequence[str], scan: Scan) -> list[str]:
+    """The words with abbreviated flags in full, as argparse would read them: `--tp 8` as `--tp-size 8`."""
+    found = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        longer = longer_names(name, scan) if _begins_flag(word, scan) else []
+        found.append(f"{longer[0]}{equals}{value}" if len(longer) == 1 else word)
+    return found
+
+
 def check_flags(words: Sequence[str], scan: Scan | None) -> list[GivenFlag]:
     """The flags in `words`, under their declared names. UsageError names the first that the engine would refuse.
 

@@ -3,7 +3,17 @@
 import pytest
 
 from backend.errors import UsageError
-from backend.flagwords import GivenFlag, check_flags, number_of, split_flags, value_of, wrong_value, wrong_variable
+from backend.flagwords import (
+    GivenFlag,
+    check_flags,
+    longer_names,
+    number_of,
+    split_flags,
+    unabbreviated,
+    value_of,
+    wrong_value,
+    wrong_variable,
+)
 from backend.schema.engine import Flag, Scan
 
 SCAN = Scan(
@@ -127,3 +137,13 @@ def test_a_switch_may_be_switched_off_by_its_own_word():
     assert check_flags(["--no-slow"], scan) == [GivenFlag("--no-slow", ())]
     with pytest.raises(UsageError, match="takes no value"):
         check_flags(["--no-slow", "1"], scan)
+
+
+def test_an_abbreviation_is_read_as_argparse_reads_it():
+    # --max-r has one longer spelling, --m has several, --port is a name itself and -m no long one.
+    words = ["--max-r", "8", "--mem=0.5", "--m", "x", "--port", "1", "-m", "y"]
+    full = ["--max-running-requests", "8", "--mem-fraction-static=0.5", "--m", "x", "--port", "1", "-m", "y"]
+    assert unabbreviated(words, SCAN) == full
+    assert len(longer_names("--m", SCAN)) > 1
+    assert longer_names("--port", SCAN) == []
+    assert longer_names("--nothing", SCAN) == []

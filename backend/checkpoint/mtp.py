@@ -26,6 +26,7 @@ from backend.checkpoint.parts import (
     is_scale,
     layer_of,
     logical_shape,
+    owner_of,
     parameters_of,
     role_of,
 )
@@ -58,7 +59,7 @@ def inventory(
     """Everything about MTP that the files tell."""
     declared, declared_by = declared_mtp(config, warnings)
     if not found.mtp:
-        return _nothing(declared, declared_by, dims, warnings)
+        return _nothing(declared, declared_by, dims, tensors, warnings)
     kind, joint = _kind(found.mtp, config)
     layers = _layers(found.mtp, joint)
     missing, mismatches = _defects(found, layers, joint, dims, config, packed)
@@ -96,7 +97,16 @@ def inventory(
     return mtp
 
 
-def _nothing(declared: int | None, declared_by: str | None, dims: Dims, warnings: list[Warned]) -> Mtp:
+def _nothing(
+    declared: int | None, declared_by: str | None, dims: Dims, tensors: Tensors, warnings: list[Warned]
+) -> Mtp:
+    """No MTP tensor in any file that could be read. The index may name some in a file that could not."""
+    named = {n: file for n, file in (tensors.indexed or {}).items() if file not in tensors.files}
+    lost = sorted(name for name in named if owner_of(name, dims.layers) == "mtp")
+    if lost:
+        message = f"the index has {len(lost)} MTP tensors in {named[lost[0]]}, which could not be read: copy that file"
+        warnings.append(Warned(code="mtp_in_missing_file", message=message, evidence=named[lost[0]]))
+        return Mtp(declared_layers=declared, declared_by=declared_by, complete=False, missing=lost)
     if not declared:
         return Mtp(declared_layers=declared, declared_by=declared_by)
     nextn = declared_by is not None and declared_by.endswith("num_nextn_predict_layers")

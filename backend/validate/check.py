@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from backend.checkpoint import inspect_checkpoint
 from backend.engine_scan import SourceTree, open_source, scan_engine
-from backend.flagwords import split_flags, wrong_flag
+from backend.flagwords import longer_names, split_flags, unabbreviated, wrong_flag
 from backend.paths import PROJECT_ROOT, TINY_CHECKPOINT, StatePaths
 from backend.schema.engine import EngineKind, Scan
 from backend.schema.validate import Check, CheckFinding, CheckRequest, Evidence
@@ -52,8 +52,12 @@ def check(kind: EngineKind, engine: str | None, request: CheckRequest, paths: St
 
 def _words(request: CheckRequest, scan: Scan) -> Iterator[CheckFinding]:
     """Flags that the engine does not have, values that they do not take, and spellings on their way out."""
-    for given in split_flags(request.flags, scan):
+    for given in split_flags(unabbreviated(request.flags, scan), scan):
         wrong = wrong_flag(given, scan)
+        if len(longer := longer_names(given.name, scan)) > 1:
+            message = f"{given.name} is short for several flags and refused as ambiguous: {', '.join(longer[:5])}"
+            yield CheckFinding(rule="ambiguous_flag", severity="error", message=message, flags=[given.name])
+            continue
         flag = scan.flag(given.name)
         evidence = Evidence(file=flag.file, line=flag.line) if flag is not None and flag.file else None
         if wrong is not None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend.engine_scan import Module, SourceTree
-from backend.flagwords import split_flags
+from backend.flagwords import split_flags, unabbreviated
 from backend.schema.checkpoint import Inspection
 from backend.schema.engine import Flag, Scan
 from backend.schema.validate import StepStatus, TraceStep
@@ -52,9 +52,9 @@ class Question:
 
 
 def given_flags(words: Sequence[str], scan: Scan) -> dict[str, tuple[str, ...]]:
-    """Flags by their declared names, aliases resolved; unknown ones under their own."""
+    """Flags by their declared names, aliases and abbreviations resolved; unknown ones under their own."""
     found: dict[str, tuple[str, ...]] = {}
-    for given in split_flags(words, scan):
+    for given in split_flags(unabbreviated(words, scan), scan):
         flag: Flag | None = scan.flag(given.name)
         found[flag.flag if flag else given.name] = given.values
     return found

@@ -235,6 +235,14 @@ def test_a_sidecar_outside_the_index_is_read_and_told(tmp_path):
     assert codes(found) == {"not_indexed", "mtp_not_indexed"}
 
 
+def test_an_indexed_sidecar_that_is_missing_is_named(tmp_path):
+    main, mtp = qwen_main(SMALL_QWEN), qwen_mtp(SMALL_QWEN)
+    index = dict.fromkeys(main, "model.safetensors") | dict.fromkeys(mtp, "mtp.safetensors")
+    found = inspect_checkpoint(str(small(tmp_path / "model", main, index=index)))
+    assert (found.mtp.tensors, found.mtp.complete, found.mtp.missing) == (0, False, sorted(mtp))
+    assert codes(found) == {"shard_missing", "mtp_in_missing_file"}
+
+
 def test_an_indexed_sidecar_is_as_good_as_a_shard(tmp_path):
     main, mtp = qwen_main(SMALL_QWEN), qwen_mtp(SMALL_QWEN)
     index = dict.fromkeys(main, "model.safetensors") | dict.fromkeys(mtp, "mtp.safetensors")

@@ -105,11 +105,22 @@ def test_words_that_a_release_does_not_know(glm):
     found = examine("0.5.20", glm, "--mamba-scheduler-strategy extra_buffer --tp-size two")
     assert severities(found) == {"unknown_flag": "error", "wrong_value": "error"}
     messages = " ".join(finding.message for finding in found.findings)
-    assert "--mamba-radix-cache-strategy" in messages or "is not a flag" in messages
+    assert "--mamba-scheduler-strategy is not a flag of this engine (0.5.20)" in messages
     assert "whole number" in messages
     assert severities(examine("0.5.20", glm, "--fp4-gemm-backend cutlass")) == {"wrong_value": "error"}
     assert severities(examine("0.5.12.post1", glm, "--fp4-gemm-backend cutlass")) == {}
     assert severities(examine("0.5.20", glm, "--disable-cuda-graph")) == {"deprecated_flag": "warning"}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_abbreviations_are_read_as_argparse_reads_them(glm, name):
+    # `--tp` begins one spelling alone; the last of 0.5.20's several `--cuda-graph-max-bs…` came with the split in two.
+    found = examine(name, glm, "--tp 8 --mem-frac 0.8")
+    assert (found.verdict, severities(found)) == ("ok", {})
+    assert found.effective["--mem-fraction-static"] == "0.8"
+    assert "8" in (found.effective.get("--tp-size"), found.effective.get("--tensor-parallel-size"))
+    ambiguous = severities(examine(name, glm, "--cuda-graph-max-bs 16")).get("ambiguous_flag")
+    assert ambiguous == ("error" if name == "0.5.20" else None)
 
 
 def test_the_drafts_moe_backend_is_refused_where_the_launch_asserts_on_it(glm):

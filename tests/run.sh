@@ -10,6 +10,7 @@
 #
 #   CHROMIUM              the browser's executable, when it is not /usr/bin/chromium
 #   SLIPSTREAM_PIP_ARGS   more arguments for `pip install`, e.g. an index with CPU builds of torch
+#   SLIPSTREAM_TEST_CACHE where the SGLang releases that are read lie (default ~/.cache/slipstream-tests)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null

@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Read once, before a test changes the environment.
+CACHE = Path(os.environ.get("SLIPSTREAM_TEST_CACHE") or Path.home() / ".cache" / "slipstream-tests")
 RELEASES = ("0.5.9", "0.5.12.post1", "0.5.20")
 NEWEST = "0.5.23"
 
 
 def installed(release):
     """Folder with this release, downloaded without its dependencies."""
-    cache = os.environ.get("SLIPSTREAM_TEST_CACHE") or Path.home() / ".cache" / "slipstream-tests"
-    folder = Path(cache) / f"sglang-{release}"
+    folder = CACHE / f"sglang-{release}"
     if not (folder / "done").exists():
         part = folder.with_name(f"{folder.name}.{os.getpid()}")
         command = [
